@@ -1,0 +1,50 @@
+# Every target prepares what it needs: .venv, the locked packages, the project itself.
+# Settings: PYTHON=python3.12 chooses the interpreter, WORKERS=4 the test processes,
+# ARGS="-k journal" is handed to the command of the target.
+
+.DEFAULT_GOAL := help
+.PHONY: help ready demo test prove check bench servers lock clean
+
+VENV := .venv/bin
+WORKERS ?= 2
+ARGS ?=
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+
+ready: ## make .venv and install the locked packages, if anything changed
+	@scripts/bootstrap
+
+demo: ready ## watch Penstock at work
+	@$(VENV)/penstock demo $(ARGS)
+
+test: ready ## run the tests
+	@start=$$(date +%s); status=0; \
+	$(VENV)/python -m pytest tests -q -n $(WORKERS) --dist loadfile $(ARGS) || status=$$?; \
+	echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
+
+prove: ready ## run the long proofs: every crash point, every seed
+	@start=$$(date +%s); status=0; \
+	$(VENV)/python -m pytest tests -m prove -q --hypothesis-profile=prove $(ARGS) || status=$$?; \
+	echo "make prove took $$(( $$(date +%s) - start )) s"; exit $$status
+
+check: ready ## check format, lint, types and imports between rooms
+	$(VENV)/ruff format --check src tests
+	$(VENV)/ruff check src tests
+	$(VENV)/mypy
+	$(VENV)/lint-imports --no-logo
+
+bench: ready ## measure speed on this machine
+	@$(VENV)/penstock bench --suite $(ARGS)
+
+servers: ## start the servers the tests need
+	@echo "This version needs no servers: Penstock runs inside the Python process."
+
+lock: ## resolve the dependencies of pyproject.toml again (needs uv)
+	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 \
+		--fork-strategy fewest --generate-hashes --no-header --quiet --upgrade \
+		--output-file requirements/dev.lock
+
+clean: ## remove .venv and all generated files; downloaded packages stay in .cache
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Durable messaging for Python, from the socket to the table."""

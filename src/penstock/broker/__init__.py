@@ -1,0 +1,1 @@
+"""The running broker: decide, make durable, apply, then act on the effects."""

@@ -1,0 +1,747 @@
+"""The broker a driver talks to: publish, attach, settle, administer, look, stop.
+
+Every method may be called from any thread. Those that take a mailbox answer through it; the
+others wait until what they did is durable.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.batch import Batch
+from penstock.batch.frame import Frame
+from penstock.broker.clock import Clock, SystemClock
+from penstock.broker.engine import Engine, Waiter
+from penstock.broker.keeper import Keeper
+from penstock.broker.mailbox import DIRECT, Mailbox, Pending, Target
+from penstock.broker.rebuild import Rebuild, started
+from penstock.broker.threads import Threads
+from penstock.delivery import admin, counts, settle
+from penstock.delivery.dead import decide_redrive
+from penstock.delivery.publish import Duplicate, InFlight, decide_publish
+from penstock.delivery.retention import decide_retention
+from penstock.delivery.shared import due
+from penstock.delivery.state import Consumer, Partition, Subscription, Topic
+from penstock.journal.disk import Disk
+from penstock.journal.recovery import open_journal
+from penstock.journal.settings import JournalSettings
+from penstock.vocabulary import limits, names
+from penstock.vocabulary.errors import (
+    Closed,
+    DiskFull,
+    Draining,
+    InvalidArgument,
+    InvalidName,
+    UnknownTopic,
+)
+from penstock.vocabulary.message import Durability
+from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.records import (
+    Attached,
+    Cause,
+    Detached,
+    Outcome,
+    Ranges,
+    Removed,
+    Settled,
+    Skipped,
+)
+
+SPACE_CHECK_MS = 1_000
+
+
+class Sink(NamedTuple):
+    """Where a consumer's slices go."""
+
+    mailbox: Mailbox
+    on_slice: Target
+    on_closed: Target
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """Answer to a publish: offsets from `base` on; None when a duplicate's place is forgotten."""
+
+    base: int | None
+    durability: Durability
+    is_duplicate: bool
+    kept: tuple[int, ...] | None = None
+
+
+class Broker:
+    """An open broker on one journal."""
+
+    def __init__(self, engine: Engine, keeper: Keeper) -> None:
+        self.engine = engine
+        self.keeper = keeper
+        self.journal = engine.journal
+        self.state = engine.state
+        self.is_draining = False
+        self.durability = Durability.SYNCED
+        self._threads: Threads | None = None
+        self._space_at = 0
+        self._is_full = False
+
+    @classmethod
+    def open(
+        cls, disk: Disk, settings: JournalSettings | None = None, clock: Clock | None = None, *,
+        threads: bool = True, timers: bool = True, durability: Durability = Durability.SYNCED,
+    ) -> "Broker":  # fmt: skip
+        """Opens the store: recovers, writes that it started, then serves.
+
+        Raises NotAStore, StoreInUse, StoreTooNew, StoreDamaged.
+        """
+        clock = clock or SystemClock()
+        rebuilds: list[Rebuild] = []
+
+        def make(journal: Any) -> Rebuild:
+            rebuilds.append(Rebuild(journal, clock))
+            return rebuilds[0]
+
+        journal = open_journal(disk, settings or JournalSettings(), make)
+        rebuild = rebuilds[0]
+        engine = Engine(journal, rebuild.state, clock)
+        broker = cls(engine, Keeper(engine))
+        broker.durability = durability
+        try:
+            broker._begin(rebuild)
+        except BaseException:
+            journal.close()
+            raise
+        if threads:
+            broker._threads = Threads(engine, broker.keeper, broker.tick if timers else None)
+            broker._threads.start()
+        return broker
+
+    def _begin(self, rebuild: Rebuild) -> None:
+        engine, journal, report = self.engine, self.journal, self.journal.report
+        wall = engine.clock.wall()
+        first = started(self.state, wall, is_clean=report.is_clean)
+        engine.call(first)
+        for record in self._skips(report.is_clean):
+            engine.call(record)
+        rebuild.finish()
+        engine.doomed.update(rebuild.doomed)
+        engine.delaying.update(rebuild.delaying)
+        engine.retaining.update(rebuild.retaining)
+        journal.mark(broker_generation=self.state.generation)
+        if report.is_damaged or report.notes:
+            self.keeper.snapshot()
+
+    def _skips(self, is_clean: bool) -> list[Skipped]:  # noqa: FBT001 - private, one caller
+        """Offsets that must never be used again after an unclean stop or damage."""
+        if is_clean:
+            return []
+        lost = any(damage.lost_records != 0 for damage in self.journal.report.damages)
+        return [
+            Skipped(topic.id, partition.index, partition.next_offset + limits.OFFSET_SKIP)
+            for topic in self.state.topics.values()
+            for partition in topic.partitions
+            if lost or topic.policy.durability is Durability.WRITTEN
+        ]
+
+    # -- publish ---------------------------------------------------------------------------------
+
+    def publish(
+        self, topic_name: str, partition: int, batch: bytes, count: int, publisher: bytes,
+        epoch: int, sequence: int, mailbox: Mailbox, target: Target,
+    ) -> None:  # fmt: skip
+        """Stores a batch; the target gets Stored, or an error. Raises what is known at once."""
+        engine = self.engine
+        with engine.lock:
+            self._check_publish(topic_name)
+            topic = self.state.names.get(topic_name)
+            if topic is None or topic.is_removing:
+                topic = self._ensure_topic(topic_name)
+            part = topic.partitions[partition]
+            decision = decide_publish(
+                part, batch, count, publisher, epoch, sequence, engine.clock.wall()
+            )
+            level = min(self.durability, topic.policy.durability, key=_LEVELS.index)
+            if type(decision) is Duplicate:
+                answer = Stored(decision.base, level, is_duplicate=True)
+                engine.after_pending((mailbox, target, answer))
+            elif type(decision) is InFlight:
+                engine.after_pending((DIRECT, self._again(
+                    topic_name, partition, batch, count, publisher, epoch, sequence, mailbox, target
+                ), None))  # fmt: skip
+            else:
+                stored = Stored(decision.base, level, is_duplicate=False, kept=decision.kept)  # type: ignore[union-attr]
+                engine.submit(decision, (mailbox, target, stored))  # type: ignore[arg-type]
+
+    def _again(self, *arguments: Any) -> Target:
+        def retry(answer: Any) -> None:
+            *_, mailbox, target = arguments
+            try:
+                if isinstance(answer, BaseException):
+                    raise answer
+                self.publish(*arguments)
+            except Exception as error:  # noqa: BLE001 - the waiter gets whatever went wrong
+                mailbox.post([(target, error)])
+
+        return retry
+
+    def _check_publish(self, topic_name: str) -> None:
+        self.engine.check_alive()
+        if self.is_draining:
+            raise Draining("the broker is stopping and takes no new messages")
+        if names.DEAD_MARK in topic_name:
+            raise InvalidName(f"{topic_name!r} is a dead-letter topic: only the broker publishes there")
+        now = self.engine.clock.now()
+        if now >= self._space_at:
+            self._space_at = now + SPACE_CHECK_MS
+            free = self.journal.disk.free_bytes()
+            self._is_full = free < self.journal.settings.reserve_bytes
+        if self._is_full:
+            raise DiskFull(
+                "the disk has less free space than the reserve of "
+                f"{self.journal.settings.reserve_bytes} bytes: publishes are refused until space "
+                "is freed; acks and reads go on"
+            )
+
+    def _ensure_topic(self, name: str) -> Topic:
+        record = admin.decide_create_topic(
+            self.state, name, 1, TopicPolicy(), self.engine.clock.wall(), is_explicit=False,
+            is_reserved=names.is_dead_topic(name),
+        )  # fmt: skip
+        if record is not None:
+            self.engine.submit(record, None)
+        return self.state.names[name]
+
+    def partitions(self, topic_name: str) -> int:
+        """How many partitions a topic has; it is created when missing."""
+        topic = self.state.names.get(topic_name)
+        if topic is None:
+            with self.engine.lock:
+                self._check_publish(topic_name)
+                topic = self._ensure_topic(topic_name)
+        return len(topic.partitions)
+
+    def when_room(self, waiter: Waiter) -> bool:
+        """True when publishes may go on; otherwise the waiter is told when they may."""
+        return self.engine.when_room(waiter)
+
+    # -- consume ---------------------------------------------------------------------------------
+
+    def attach(
+        self, topic_name: str, subscription_name: str | None, policy: SubscriptionPolicy | None,
+        start: Any, credit: int, credit_bytes: int, consumer_name: str, sink: Sink,
+    ) -> Consumer:  # fmt: skip
+        """Joins a subscription, creating topic and subscription when missing.
+
+        Slices arrive at the sink once the attachment is durable.
+        """
+        engine = self.engine
+        if not 1 <= credit <= limits.CREDIT_MAX:
+            raise InvalidArgument(f"credit must be 1…{limits.CREDIT_MAX}, not {credit}")
+        names.check_consumer(consumer_name)
+        with engine.lock:
+            engine.check_alive()
+            if self.is_draining:
+                raise Draining("the broker is stopping and takes no new consumers")
+            if names.is_dead_topic(topic_name):
+                topic = admin.find_topic(self.state, topic_name)
+            else:
+                topic = self._ensure_topic(topic_name)
+        starts = self._starts(topic, start, "latest" if subscription_name is None else "earliest")
+        with engine.lock:
+            subscription = self._ensure_subscription(topic, subscription_name, policy, starts)
+            number = self.state.next_consumer_id
+            self.state.next_consumer_id = number + 1
+            consumer = Consumer(number, consumer_name, subscription, credit, credit_bytes, sink)
+            engine.consumers[number] = consumer
+            if subscription.consumers is None:
+                subscription.consumers = []
+            subscription.consumers.append(consumer)
+            engine.serving[subscription] = None
+            if subscription.is_durable:
+                engine.submit(Attached(topic.id, subscription.id, number, consumer_name), None)
+            else:
+                consumer.is_attached = True
+                self._dispatch(subscription)
+        return consumer
+
+    def _ensure_subscription(
+        self, topic: Topic, name: str | None, policy: SubscriptionPolicy | None,
+        starts: tuple[int, ...],
+    ) -> Subscription:  # fmt: skip
+        wall = self.engine.clock.wall()
+        if name is None:
+            policy = policy or SubscriptionPolicy()
+            return admin.make_ephemeral(self.state, topic, policy, starts, wall)
+        record = admin.decide_create_subscription(
+            self.state, topic, name, policy, starts, wall, is_explicit=False
+        )
+        if record is not None:
+            self.engine.submit(record, None)
+        return admin.find_subscription(topic, name)
+
+    def _starts(self, topic: Topic, start: Any, default: str) -> tuple[int, ...]:
+        start = default if start is None else start
+        with self.engine.lock:
+            if start == "earliest":
+                return admin.earliest(topic)
+            if start == "latest":
+                return admin.latest(topic)
+        if isinstance(start, str):
+            partition, _, offset = start.partition(":")
+            if not (partition.isdigit() and offset.isdigit()):
+                raise InvalidArgument(
+                    f"start {start!r} is not 'earliest', 'latest', a time or a position such as '0:17'"
+                )
+            with self.engine.lock:
+                return admin.at_position(topic, int(partition), int(offset))
+        if isinstance(start, int | float):
+            return tuple(self._offset_at(p, int(start * 1000)) for p in topic.partitions)
+        raise InvalidArgument(f"start {start!r} is not 'earliest', 'latest', a time or a position")
+
+    def _offset_at(self, partition: Partition, wall: int) -> int:
+        """First held offset published at or after a time."""
+        with self.engine.lock:
+            end = partition.next_offset
+            low = next((a for a, _ in partition.released.gaps(0, end)), end)
+        high = end
+        while low < high:
+            middle = (low + high) // 2
+            with self.engine.lock:
+                offset = next((a for a, _ in partition.released.gaps(middle, high)), high)
+            frames, _ = self.engine.read(partition, offset, min(offset + 1, high))
+            if not frames:
+                high = middle
+                continue
+            view = Batch(frames[0].batch, verify=False)
+            if frames[0].published_at_of(view, frames[0].indexes[0]) >= wall:
+                high = middle if offset > middle else offset
+            else:
+                low = offset + 1
+        return low
+
+    def _dispatch(self, subscription: Subscription) -> None:
+        letters: dict[Mailbox, list[Any]] = {}
+        self.engine.dispatch(subscription, letters)
+        for mailbox, batch in letters.items():
+            mailbox.post(batch)
+
+    def ack(self, consumer: Consumer, claims: list[settle.Claim]) -> list[settle.Refusal]:
+        """Finishes messages; durable with the next group. Returns what was refused."""
+        engine = self.engine
+        with engine.lock:
+            engine.check_alive()
+            records, refused = settle.decide_ack(consumer, claims)
+            for record in records:
+                self._submit_or_apply(consumer, record)
+            if consumer.free > 0:
+                self._dispatch(consumer.subscription)
+        return refused
+
+    def _submit_or_apply(self, consumer: Consumer, record: Any) -> None:
+        if consumer.subscription.is_durable:
+            self.engine.submit(record, None, urgent=False)
+        else:
+            self.engine.apply_now(record)
+
+    def give_back(
+        self, consumer: Consumer, claim: settle.Claim, cause: Cause, delay_s: float | None,
+        reason: str,
+    ) -> list[settle.Refusal]:  # fmt: skip
+        """Brings messages back: nack, reject or hand-back of what was not started."""
+        engine = self.engine
+        reason = reason.encode()[: limits.REASON_BYTES_MAX].decode(errors="ignore")
+        with engine.lock:
+            engine.check_alive()
+            records, refused = settle.decide_return(
+                consumer, claim, cause, delay_s, reason, engine.clock.wall()
+            )
+            for record in records:
+                self._submit_or_apply(consumer, record)
+        return refused
+
+    def extend(self, consumer: Consumer, renewals: list[tuple[int, int]], seconds: float | None) -> None:
+        """Renews leases: (lease id, first offset that is renewed)."""
+        engine = self.engine
+        if seconds is None:
+            seconds = consumer.subscription.policy.lease_s
+        with engine.lock:
+            deadline = engine.clock.now() + int(seconds * 1000)
+            for lease_id, offset in renewals:
+                settle.extend(consumer, lease_id, offset, deadline)
+            if consumer.leases:
+                consumer.deadline = settle.next_deadline(consumer)
+
+    def flush(self, mailbox: Mailbox, target: Target) -> None:
+        """Answers None once everything decided so far is durable."""
+        self.engine.after_pending((mailbox, target, None))
+
+    def detach(
+        self, consumer: Consumer, begun: dict[int, Ranges], mailbox: Mailbox, target: Target, *,
+        is_clean: bool = True,
+    ) -> None:  # fmt: skip
+        """Leaves a subscription; what was not begun gets its attempt back."""
+        engine = self.engine
+        with engine.lock:
+            if consumer.id not in engine.consumers:
+                mailbox.post([(target, None)])
+                return
+            subscription = consumer.subscription
+            del engine.consumers[consumer.id]
+            if subscription.consumers and consumer in subscription.consumers:
+                subscription.consumers.remove(consumer)
+            if not subscription.consumers:
+                subscription.consumers = None
+                engine.serving.pop(subscription, None)
+            was_gone, consumer.is_gone = consumer.is_gone, True
+            if not subscription.is_durable:
+                self._end_ephemeral(subscription)
+            elif not was_gone and self.journal.failed is None:
+                wall = engine.clock.wall()
+                for record in settle.decide_detach(consumer, begun, wall, is_clean=is_clean):
+                    engine.submit(record, None)
+                engine.submit(Detached(subscription.topic.id, subscription.id, consumer.id), None)
+        engine.after_pending((mailbox, target, None))
+
+    def _end_ephemeral(self, subscription: Subscription) -> None:
+        from penstock.delivery.apply import remove_subscription
+
+        self.state.subscriptions.pop(subscription.id, None)
+        if subscription.topic.id in self.state.topics:
+            remove_subscription(subscription)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def tick(self) -> int:
+        """Does what time demands; returns the milliseconds until it should be asked again."""
+        engine = self.engine
+        with engine.lock:
+            now, wall = engine.clock.now(), engine.clock.wall()
+            if self.journal.failed is not None:
+                return 1000
+            for subscription in list(engine.serving):
+                for record in settle.decide_expired(subscription, now, wall):
+                    if subscription.is_durable:
+                        engine.submit(record, None)
+                    else:
+                        engine.apply_now(record)
+            for cursor in list(engine.delaying):
+                if due(cursor, now) and cursor.subscription.consumers:
+                    self._dispatch(cursor.subscription)
+                if not cursor.delayed:
+                    del engine.delaying[cursor]
+            self._retain(wall)
+            return self._until_next(now)
+
+    def _retain(self, wall: int) -> None:
+        for partition in list(self.engine.retaining):
+            if partition.topic.id not in self.state.topics or not partition.retained:
+                del self.engine.retaining[partition]
+                continue
+            record = decide_retention(partition, wall)
+            if record is not None:
+                del self.engine.retaining[partition]
+                self.engine.submit(
+                    record, (DIRECT, lambda _, p=partition: self._keep_retaining(p), None)
+                )
+
+    def _keep_retaining(self, partition: Partition) -> None:
+        if partition.retained:
+            self.engine.retaining[partition] = None
+
+    def _until_next(self, now: int) -> int:
+        engine = self.engine
+        soonest = now + 1000
+        for cursor in engine.delaying:
+            if cursor.delayed:
+                soonest = min(soonest, cursor.delayed[0][0])
+        for subscription in engine.serving:
+            for consumer in subscription.consumers or ():
+                if consumer.leases:
+                    soonest = min(soonest, consumer.deadline)
+        return max(1, soonest - now)
+
+    # -- administration --------------------------------------------------------------------------
+
+    def _run(self, decide: Callable[[], Any]) -> None:
+        """Decides under the lock, submits, and waits until it is durable."""
+        pending = Pending()
+        with self.engine.lock:
+            self.engine.check_alive()
+            record = decide()
+            if record is None:
+                self.engine.after_pending((DIRECT, pending, None))
+            else:
+                self.engine.submit(record, (DIRECT, pending, None))
+        self.engine.settle_down(pending)
+
+    def create_topic(self, name: str, partitions: int, policy: TopicPolicy) -> None:
+        """Creates a topic; nothing happens when it exists as asked."""
+        wall = self.engine.clock.wall()
+        self._run(
+            lambda: admin.decide_create_topic(
+                self.state, name, partitions, policy, wall, is_explicit=True
+            )
+        )
+
+    def alter_topic(self, name: str, changes: dict[str, Any]) -> None:
+        """Changes a topic's policy."""
+
+        def decide() -> Any:
+            topic = admin.find_topic(self.state, name)
+            return admin.decide_alter_topic(topic, changed(topic.policy, changes))
+
+        self._run(decide)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic, its messages and its subscriptions."""
+        self._run(
+            lambda: admin.decide_delete_topic(self.state, admin.find_topic(self.state, name))
+        )
+
+    def create_subscription(
+        self, topic_name: str, name: str, policy: SubscriptionPolicy, start: Any
+    ) -> None:
+        """Creates a durable subscription; nothing happens when it exists as asked."""
+        with self.engine.lock:
+            self.engine.check_alive()
+            topic = self._ensure_topic(topic_name)
+        starts = self._starts(topic, start, "earliest")
+        wall = self.engine.clock.wall()
+        self._run(
+            lambda: admin.decide_create_subscription(
+                self.state, topic, name, policy, starts, wall, is_explicit=True
+            )
+        )
+
+    def alter_subscription(self, topic_name: str, name: str, changes: dict[str, Any]) -> None:
+        """Changes a subscription's policy."""
+
+        def decide() -> Any:
+            topic = admin.find_topic(self.state, topic_name)
+            subscription = admin.find_subscription(topic, name)
+            return admin.decide_alter_subscription(
+                subscription, changed(subscription.policy, changes)
+            )
+
+        self._run(decide)
+
+    def delete_subscription(self, topic_name: str, name: str) -> None:
+        """Deletes a subscription; what only it held is released."""
+
+        def decide() -> Any:
+            topic = admin.find_topic(self.state, topic_name)
+            return admin.decide_delete_subscription(admin.find_subscription(topic, name))
+
+        self._run(decide)
+
+    def topics(self) -> list[dict[str, Any]]:
+        """Every topic, described."""
+        with self.engine.lock:
+            shown = [t for t in self.state.topics.values() if not t.is_pending and not t.is_removing]
+            return [admin.describe(topic) for topic in sorted(shown, key=lambda t: t.name)]
+
+    def describe_topic(self, name: str) -> dict[str, Any]:
+        """One topic. Raises UnknownTopic."""
+        with self.engine.lock:
+            return admin.describe(admin.find_topic(self.state, name))
+
+    def subscriptions(self, topic_name: str | None = None) -> list[dict[str, Any]]:
+        """Every durable subscription with its counts."""
+        with self.engine.lock:
+            if topic_name is None:
+                topics = list(self.state.topics.values())
+            else:
+                topics = [admin.find_topic(self.state, topic_name)]
+            return [
+                self._describe_subscription(s)
+                for topic in sorted(topics, key=lambda t: t.name)
+                for s in sorted(topic.durable_subscriptions(), key=lambda s: s.name)
+            ]
+
+    @staticmethod
+    def _describe_subscription(subscription: Subscription) -> dict[str, Any]:
+        found = counts.count(subscription)
+        return {
+            "topic": subscription.topic.name,
+            "subscription": subscription.name,
+            "kind": subscription.policy.kind.value,
+            "consumers": [c.name for c in subscription.consumers or ()],
+            **msgspec.to_builtins(found),
+            "unexplained": counts.unexplained(found),
+            "policy": msgspec.to_builtins(subscription.policy),
+        }
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def held(
+        self, topic_name: str, partition: int | None = None, after: int = 0
+    ) -> Iterator[tuple[int, Frame]]:
+        """(partition, frame) of every held message, oldest first, without leasing any."""
+        with self.engine.lock:
+            topic = admin.find_topic(self.state, topic_name)
+        parts = topic.partitions if partition is None else [topic.partitions[partition]]
+        for part in parts:
+            at = after
+            while True:
+                with self.engine.lock:
+                    run = next(iter(part.released.gaps(at, part.next_offset)), None)
+                if run is None:
+                    break
+                start, end = run[0], min(run[1], run[0] + 1000)
+                frames, _ = self.engine.read(part, start, end)
+                for frame in frames:
+                    yield part.index, frame
+                at = end
+
+    def redrive(
+        self, topic_name: str, subscription_name: str, choose: Callable[[Frame, Batch, int], bool],
+        limit: int | None, *, is_dry: bool,
+    ) -> int:  # fmt: skip
+        """Sends dead letters back to their subscription; returns how many."""
+        with self.engine.lock:
+            topic = admin.find_topic(self.state, topic_name)
+            subscription = admin.find_subscription(topic, subscription_name)
+        chosen = self._chosen(topic_name, subscription_name, choose, limit)
+        count = 0
+        for partition, frames in chosen:
+            count += sum(len(frame.indexes) for frame in frames)
+            if not is_dry:
+                self._run(
+                    lambda p=partition, f=frames: decide_redrive(
+                        subscription, p, f, self.engine.clock.wall()
+                    )
+                )
+        return count
+
+    def purge_dead(
+        self, topic_name: str, subscription_name: str, choose: Callable[[Frame, Batch, int], bool],
+        limit: int | None, *, is_dry: bool,
+    ) -> int:  # fmt: skip
+        """Removes dead letters for good; returns how many."""
+        count = 0
+        for partition, frames in self._chosen(topic_name, subscription_name, choose, limit):
+            offsets = [offset for frame in frames for offset in frame.offsets]
+            count += len(offsets)
+            if not is_dry:
+                ranges = settle.merge([(offset, offset + 1) for offset in offsets])
+                self.engine.call(Removed(partition.topic.id, partition.index, ranges))
+        return count
+
+    def _chosen(
+        self, topic_name: str, subscription_name: str, choose: Callable[[Frame, Batch, int], bool],
+        limit: int | None,
+    ) -> Iterator[tuple[Partition, list[Frame]]]:  # fmt: skip
+        name = names.dead_topic(topic_name, subscription_name)
+        if name not in self.state.names:
+            return
+        dead = self.state.names[name]
+        left = limit
+        for partition in dead.partitions:
+            frames: list[Frame] = []
+            for _, frame in list(self.held(name, partition.index)):
+                if left is not None and left <= 0:
+                    break
+                view = Batch(frame.batch, verify=False)
+                pairs = [
+                    (offset, index)
+                    for offset, index in zip(frame.offsets, frame.indexes, strict=True)
+                    if choose(frame, view, index)
+                ][:left]
+                if pairs:
+                    frames.append(
+                        msgspec.structs.replace(
+                            frame, offsets=[o for o, _ in pairs], indexes=[i for _, i in pairs]
+                        )
+                    )
+                    left = None if left is None else left - len(pairs)
+                if sum(len(f.indexes) for f in frames) >= 100:  # noqa: PLR2004 - a modest unit
+                    yield partition, frames
+                    frames = []
+            if frames:
+                yield partition, frames
+
+    def stats(self) -> dict[str, Any]:
+        """The broker in numbers."""
+        with self.engine.lock:
+            journal, report = self.journal, self.journal.report
+            segments = list(journal.index.segments.values())
+            return {
+                "generation": self.state.generation,
+                "topics": len(self.state.topics),
+                "subscriptions": sum(s.is_durable for s in self.state.subscriptions.values()),
+                "consumers": len(self.engine.consumers),
+                "messages_held": sum(
+                    p.held for t in self.state.topics.values() for p in t.partitions
+                ),
+                "segments": len(segments),
+                "spare_segments": len(journal.spares),
+                "disk_bytes": journal.disk_bytes,
+                "live_bytes": sum(self.keeper.live_bytes(segment) for segment in segments),
+                "snapshots": len(journal.snapshots),
+                "records": journal.records,
+                "health": self.health(),
+                "recovery": msgspec.to_builtins(report),
+            }
+
+    def health(self) -> dict[str, Any]:
+        """Whether something needs a person: `ok`, `degraded` or `failed`, and why."""
+        journal = self.journal
+        reasons = [str(damage) for damage in journal.report.damages] + journal.report.notes
+        if self.keeper.state.blocked:
+            reasons.append(self.keeper.state.blocked)
+        if self._is_full:
+            reasons.append("free space is below the reserve: publishes are refused")
+        if journal.failed is not None:
+            return {"status": "failed", "reasons": [str(journal.failed), *reasons]}
+        return {"status": "degraded" if reasons else "ok", "reasons": reasons}
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Refuses new work from now on; what is decided is still made durable."""
+        self.is_draining = True
+
+    def close(self) -> None:
+        """Stops in good order: everything durable, sealed, in a snapshot."""
+        if self.engine.is_closed:
+            return
+        self.drain()
+        for consumer in list(self.engine.consumers.values()):
+            self.detach(consumer, {}, DIRECT, lambda _: None)
+            consumer.sink.mailbox.post([(consumer.sink.on_closed, Closed("the broker was closed"))])
+        if self._threads is not None:
+            self._threads.stop()
+        self.engine.is_threaded = False
+        while self.engine.commit_once():
+            pass
+        self.engine.is_closed = True
+        if self.journal.failed is None:
+            self.journal.seal()
+            self.engine.applied_end = self.journal.log_end
+            self.keeper.snapshot()
+            self.journal.mark(is_clean=True)
+        self.journal.close()
+
+    def abandon(self) -> None:
+        """Drops everything without a clean stop, as if the process had died. For tests."""
+        if self._threads is not None:
+            self._threads.stop()
+        self.engine.is_closed = True
+        self.journal.close()
+
+
+_LEVELS = [Durability.MEMORY, Durability.WRITTEN, Durability.SYNCED, Durability.REPLICATED]
+
+
+def changed(policy: Any, changes: dict[str, Any]) -> Any:
+    """A policy with some fields changed. Raises InvalidArgument for an unknown field or value."""
+    fields = msgspec.to_builtins(policy)
+    known = type(policy).__struct_fields__
+    for name, value in changes.items():
+        if name not in known:
+            raise InvalidArgument(f"there is no setting {name!r}; known: {', '.join(known)}")
+        fields[name] = msgspec.to_builtins(value)
+    try:
+        return msgspec.convert(fields, type(policy))
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"wrong setting: {error}") from error
+
+
+__all__ = ["Broker", "Outcome", "Settled", "Sink", "Stored", "UnknownTopic"]

@@ -1,0 +1,431 @@
+"""The engine: everything that arrives while one group is being synced forms the next.
+
+Callers decide under one lock and `submit` the record. `commit_once` — the commit thread's loop
+body — writes and syncs the records as groups, applies them, acts on the effects and answers the
+waiters. Without threads, tests call the same methods by hand.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from threading import RLock
+from typing import Any
+
+from penstock.batch.frame import Frame, Slice, frame_of
+from penstock.broker.clock import Clock
+from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
+from penstock.delivery.apply import Effects, apply, topic_ids
+from penstock.delivery.shared import Offer, dispatch
+from penstock.delivery.state import Consumer, Cursor, Lease, Partition, State, Subscription
+from penstock.journal.journal import Journal
+from penstock.journal.record import encode
+from penstock.vocabulary import limits
+from penstock.vocabulary.errors import Closed, RecordDamaged, StorageError
+from penstock.vocabulary.message import Durability
+from penstock.vocabulary.records import (
+    Copied,
+    Lost,
+    Published,
+    Record,
+    Returned,
+    Settled,
+    Unit,
+    partition_key,
+)
+
+Waiter = tuple[Mailbox, Target, Any]
+"""Who is answered, how, and with what, once a record is durable and applied."""
+
+
+class Engine:
+    """State, journal and what lies between them."""
+
+    def __init__(self, journal: Journal, state: State, clock: Clock) -> None:
+        self.journal = journal
+        self.state = state
+        self.clock = clock
+        self.lock = RLock()
+        self.consumers: dict[int, Consumer] = {}
+        self.jobs: deque[Callable[[], None]] = deque()
+        """Work that reads the disk, for the worker thread."""
+        self.doomed: dict[Cursor, None] = {}
+        self.delaying: dict[Cursor, None] = {}
+        self.retaining: dict[Partition, None] = {}
+        self.serving: dict[Subscription, None] = {}
+        """Subscriptions with consumers."""
+        self.applied_end = journal.log_end
+        self.applied_records = journal.records
+        self.pending_bytes = 0
+        self.is_closed = False
+        self.is_threaded = False
+        self.wake_commit: Callable[[], None] = _nobody
+        self.wake_worker: Callable[[], None] = _nobody
+        self.wake_timer: Callable[[], None] = _nobody
+        self._records: list[Record] = []
+        self._encoded: list[bytes] = []
+        self._waiters: list[Waiter | None] = []
+        self._after: list[Waiter] = []
+        self._room: list[Waiter] = []
+        self.is_urgent = False
+
+    # -- in --------------------------------------------------------------------------------------
+
+    def submit(self, record: Record, waiter: Waiter | None, *, urgent: bool = True) -> None:
+        """Queues a decided record. The caller holds the lock since it decided."""
+        data = encode(record)
+        self._records.append(record)
+        self._encoded.append(data)
+        self._waiters.append(waiter)
+        self.pending_bytes += len(data)
+        if urgent and not self.is_urgent:
+            self.is_urgent = True
+            self.wake_commit()
+        elif not urgent and len(self._records) == 1:
+            self.wake_commit()
+
+    def after_pending(self, waiter: Waiter) -> None:
+        """Answers the waiter once everything decided so far is durable."""
+        with self.lock:
+            self._after.append(waiter)
+            self.is_urgent = True
+        self.wake_commit()
+
+    def when_room(self, waiter: Waiter) -> bool:
+        """True when publishes may go on; otherwise the waiter is told when they may."""
+        with self.lock:
+            if self.pending_bytes <= limits.PENDING_BYTES_MAX:
+                return True
+            self._room.append(waiter)
+            return False
+
+    def call(self, record: Record | None) -> None:
+        """Submits a record under the lock the caller holds no longer, and waits until it is true."""
+        pending = Pending()
+        if record is not None:
+            with self.lock:
+                self.check_alive()
+                self.submit(record, (DIRECT, pending, None))
+            self.settle_down(pending)
+
+    def settle_down(self, pending: Pending) -> Any:
+        """Waits for an answer; without threads, does the work that leads to it."""
+        while not self.is_threaded and not pending.is_done:
+            if not self.commit_once() and not self.run_jobs():
+                break
+        return pending.wait()
+
+    def check_alive(self) -> None:
+        """Raises StoreFailed or Closed when nothing can be written any more."""
+        if self.journal.failed is not None:
+            raise self.journal.failed
+        if self.is_closed:
+            raise Closed("the broker is closed; open the store again to go on")
+
+    @property
+    def has_pending(self) -> bool:
+        """True when there is something to commit."""
+        return bool(self._records or self._after)
+
+    # -- commit ----------------------------------------------------------------------------------
+
+    def commit_once(self) -> bool:
+        """Makes everything submitted so far durable and true; False when there was nothing."""
+        with self.lock:
+            if not self._records and not self._after:
+                return False
+            records, encoded, waiters = self._records, self._encoded, self._waiters
+            self._records, self._encoded, self._waiters = [], [], []
+            after, self._after = self._after, []
+            self.is_urgent = False
+            self.pending_bytes = 0
+        letters: dict[Mailbox, list[Letter]] = {}
+        at = 0
+        try:
+            while at < len(records):
+                places, upto = self.journal.append(records, encoded, at)
+                early = self._apply_early(records, waiters, places, at, upto)
+                self.journal.sync()
+                self._apply_group(records, waiters, places, at, upto, early, letters)
+                at = upto
+        except StorageError as error:
+            self._fail(waiters[at:], error, letters)
+            for mailbox, target, _ in after:
+                letters.setdefault(mailbox, []).append((target, error))
+        else:
+            for mailbox, target, answer in after:
+                letters.setdefault(mailbox, []).append((target, answer))
+        self._post(letters)
+        self._tell_room()
+        return True
+
+    def _apply_early(
+        self, records: list[Record], waiters: list[Waiter | None], places: list[int], at: int,
+        upto: int,
+    ) -> set[int] | None:  # fmt: skip
+        """Publishes to topics of durability `written` count from the write on, before the sync."""
+        early = {
+            i
+            for i in range(at, upto)
+            if type(records[i]) is Published and self._is_written(records[i])
+        } if self.state.written_topics else None
+        if not early:
+            return None
+        letters: dict[Mailbox, list[Letter]] = {}
+        with self.lock:
+            effects = Effects(self.clock.now(), self.clock.wall())
+            for i in sorted(early):
+                self._apply(records[i], places[i - at], effects)
+                self._answer(waiters[i], letters)
+            self._act(effects, letters)
+        self._post(letters)
+        return early
+
+    def _is_written(self, record: Any) -> bool:
+        topic = self.state.topics.get(record.topic_id)
+        return topic is not None and topic.policy.durability is Durability.WRITTEN
+
+    def _apply_group(
+        self, records: list[Record], waiters: list[Waiter | None], places: list[int], at: int,
+        upto: int, early: set[int] | None, letters: dict[Mailbox, list[Letter]],
+    ) -> None:  # fmt: skip
+        with self.lock:
+            effects = Effects(self.clock.now(), self.clock.wall())
+            for i in range(at, upto):
+                if early and i in early:
+                    continue
+                record = records[i]
+                self._apply(record, places[i - at], effects)
+                if type(record) is Settled or type(record) is Returned:
+                    self._unsettle(record)
+                self._answer(waiters[i], letters)
+            self.applied_end = self.journal.log_end
+            self.applied_records = self.journal.records
+            self._act(effects, letters)
+
+    @staticmethod
+    def _answer(waiter: Waiter | None, letters: dict[Mailbox, list[Letter]]) -> None:
+        if waiter is not None:
+            mailbox, target, answer = waiter
+            letters.setdefault(mailbox, []).append((target, answer))
+
+    def _unsettle(self, record: Settled | Returned) -> None:
+        subscription = self.state.subscriptions.get(record.subscription_id)
+        if subscription is not None:
+            cursor = subscription.cursors[record.partition]
+            cursor.settling -= sum(end - start for start, end in record.ranges)
+
+    def _fail(
+        self, waiters: list[Waiter | None], error: StorageError, letters: dict[Mailbox, list[Letter]]
+    ) -> None:
+        with self.lock:
+            waiters = waiters + self._waiters
+            self._records, self._encoded, self._waiters = [], [], []
+            room, self._room = self._room, []
+        for waiter in [*waiters, *room]:
+            if waiter is not None:
+                letters.setdefault(waiter[0], []).append((waiter[1], error))
+
+    def _tell_room(self) -> None:
+        if self._room and self.pending_bytes <= limits.PENDING_BYTES_MAX // 2:
+            with self.lock:
+                room, self._room = self._room, []
+            letters: dict[Mailbox, list[Letter]] = {}
+            for waiter in room:
+                self._answer(waiter, letters)
+            self._post(letters)
+
+    @staticmethod
+    def _post(letters: dict[Mailbox, list[Letter]]) -> None:
+        for mailbox, batch in letters.items():
+            mailbox.post(batch)
+
+    # -- apply and effects -----------------------------------------------------------------------
+
+    def _apply(self, record: Record, position: int, effects: Effects) -> None:
+        self.store(record, position >> 32)
+        if type(record) is Published:
+            apply(self.state, record, effects)
+            self.state.topics[record.topic_id].applied = position
+            return
+        apply(self.state, record, effects)
+        for number in topic_ids(record):
+            topic = self.state.topics.get(number)
+            if topic is not None:
+                topic.applied = position
+
+    def store(self, record: Record, sequence: int) -> None:
+        """Tells the index that a segment holds these messages."""
+        if type(record) is Published:
+            key = partition_key(record.topic_id, record.partition)
+            self.journal.index.hold(key, record.base, record.base + record.count - 1, sequence)
+        elif type(record) is Copied:
+            topic = self.state.topics.get(record.topic_id)
+            if topic is not None:
+                partition = topic.partitions[record.partition]
+                held = [o for o in record.offsets if o not in partition.released]
+                self.journal.index.hold_copies(partition.key, held, sequence)
+        elif type(record) is Unit:
+            for part in record.records:
+                self.store(part, sequence)
+
+    def apply_now(self, record: Record) -> None:
+        """Applies a decision about an ephemeral subscription, which is never written."""
+        letters: dict[Mailbox, list[Letter]] = {}
+        effects = Effects(self.clock.now(), self.clock.wall())
+        apply(self.state, record, effects)
+        if isinstance(record, Settled | Returned):
+            self._unsettle(record)
+        self._act(effects, letters)
+        self._post(letters)
+
+    def release(self, effects: Effects) -> None:
+        """Passes on to the index what nothing holds any more."""
+        index = self.journal.index
+        for key, start, end in effects.released:
+            index.release(key, start, end)
+        for key in effects.forgotten:
+            index.forget(key)
+
+    def _act(self, effects: Effects, letters: dict[Mailbox, list[Letter]]) -> None:
+        if effects.released or effects.forgotten:
+            self.release(effects)
+        for number in effects.attached:
+            consumer = self.consumers.get(number)
+            if consumer is not None:
+                consumer.is_attached = True
+                effects.dirty[consumer.subscription] = None
+        for subscription in effects.closed:
+            for consumer in subscription.consumers or ():
+                consumer.is_gone = True
+                gone = Closed(f"subscription {subscription.name!r} was deleted")
+                letters.setdefault(consumer.sink.mailbox, []).append((consumer.sink.on_closed, gone))
+        if effects.delayed:
+            self.delaying.update(effects.delayed)
+            self.wake_timer()
+        if effects.retained:
+            self.retaining.update(effects.retained)
+        if effects.doomed:
+            self.doomed.update(effects.doomed)
+            self.wake_worker()
+        for subscription in effects.dirty:
+            if subscription.consumers:
+                self.dispatch(subscription, letters)
+
+    # -- handing over ----------------------------------------------------------------------------
+
+    def dispatch(self, subscription: Subscription, letters: dict[Mailbox, list[Letter]]) -> None:
+        """Hands waiting messages of a subscription to consumers with credit."""
+        for offer in dispatch(self.state, subscription, self.clock.now()):
+            if not subscription.is_durable:
+                apply(self.state, offer.record, Effects(0, 0))
+                self._hand_over(offer.lease, letters)
+            elif offer.is_strict:
+                offer.lease.is_out = False
+                self.submit(offer.record, (DIRECT, self._when_written(offer), None))
+            else:
+                self.submit(offer.record, None, urgent=False)
+                self._hand_over(offer.lease, letters)
+
+    def _when_written(self, offer: Offer) -> Target:
+        def written(answer: Any) -> None:
+            if isinstance(answer, BaseException):
+                return
+            letters: dict[Mailbox, list[Letter]] = {}
+            with self.lock:
+                lease = offer.lease
+                lease.is_out = True
+                if lease.id in lease.consumer.leases and not lease.consumer.is_gone:
+                    self._hand_over(lease, letters)
+            self._post(letters)
+
+        return written
+
+    def _hand_over(self, lease: Lease, letters: dict[Mailbox, list[Letter]]) -> None:
+        consumer = lease.consumer
+        frames = self._cached_frames(lease) if not consumer.pending_reads else None
+        if frames is None:
+            # The bytes are on disk: the worker reads them, and keeps the order of slices.
+            consumer.pending_reads += 1
+            self.jobs.append(lambda: self._read_and_hand_over(lease))
+            self.wake_worker()
+            return
+        letters.setdefault(consumer.sink.mailbox, []).append(
+            (consumer.sink.on_slice, _slice(lease, frames))
+        )
+
+    def _cached_frames(self, lease: Lease) -> list[Frame] | None:
+        key = lease.cursor.partition.key
+        frames: list[Frame] = []
+        covered = lease.start
+        for place in self.journal.index.locate(key, lease.start, lease.end):
+            record = self.journal.cached(place)
+            if type(record) is not Published or place.first > covered:
+                return None
+            frames.append(frame_of(record, covered, lease.end))
+            covered = place.last + 1
+        return frames if covered >= lease.end else None
+
+    def _read_and_hand_over(self, lease: Lease) -> None:
+        partition = lease.cursor.partition
+        frames, lost = self.read(partition, lease.start, lease.end)
+        letters: dict[Mailbox, list[Letter]] = {}
+        consumer = lease.consumer
+        with self.lock:
+            consumer.pending_reads -= 1
+            if lease.id not in consumer.leases or consumer.is_gone:
+                return
+            if frames:
+                letters.setdefault(consumer.sink.mailbox, []).append(
+                    (consumer.sink.on_slice, _slice(lease, frames))
+                )
+            if lost and self.journal.failed is None:
+                self.submit(Lost(partition.topic.id, partition.index, tuple(lost)), None)
+        self._post(letters)
+
+    def read(
+        self, partition: Partition, start: int, end: int
+    ) -> tuple[list[Frame], list[tuple[int, int]]]:
+        """Frames of start…end from memory or disk, and the ranges that cannot be read."""
+        frames: list[Frame] = []
+        lost: list[tuple[int, int]] = []
+        covered = start
+        for place in self.journal.index.locate(partition.key, start, end):
+            if place.first > covered:
+                lost.append((covered, place.first))
+            upto = min(place.last + 1, end)
+            begin = max(place.first, covered)
+            try:
+                record = self.journal.fetch(place, partition.key)
+            except RecordDamaged as error:
+                self.journal.report.notes.append(f"{partition.topic.name}: {error}")
+                place.segment.is_damaged = True
+                lost.append((begin, upto))
+            else:
+                if record is not None:
+                    frames.append(frame_of(record, begin, upto))
+            covered = upto
+        if covered < end:
+            lost.append((covered, end))
+        still_held = [
+            gap
+            for low, high in lost
+            for gap in partition.released.gaps(low, min(high, partition.next_offset))
+        ]
+        return frames, still_held
+
+    def run_jobs(self) -> bool:
+        """Does the disk work that waits; False when there was none."""
+        done = False
+        while self.jobs:
+            self.jobs.popleft()()
+            done = True
+        return done
+
+
+def _slice(lease: Lease, frames: list[Frame]) -> Slice:
+    return Slice(
+        lease.id, lease.cursor.partition.index, lease.start, lease.end, lease.attempt, frames
+    )
+
+
+def _nobody() -> None:
+    """Without threads there is nobody to wake."""

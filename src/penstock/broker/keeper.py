@@ -1,0 +1,211 @@
+"""Housekeeping that never holds up a commit: snapshots, compaction, spare segments, dead letters."""
+
+from typing import Final
+
+import msgspec
+
+from penstock.batch import encode_columns
+from penstock.batch.frame import Frame, gather
+from penstock.broker.engine import Engine
+from penstock.broker.mailbox import DIRECT, Pending
+from penstock.broker.rebuild import pieces
+from penstock.delivery.dead import decide_dead
+from penstock.delivery.state import Cursor, Partition
+from penstock.journal.segment import Segment
+from penstock.vocabulary.errors import DeadLetterFull, StorageError
+from penstock.vocabulary.records import Copied, Lost
+
+SNAPSHOT_S_MAX: Final = 60_000
+SNAPSHOT_S_MIN: Final = 1_000
+COPY_COUNT_MAX: Final = 1_000
+COPY_BYTES_MAX: Final = 1024 * 1024
+DEAD_COUNT_MAX: Final = 100
+DEAD_RETRY_MS: Final = 10_000
+FULL_ENOUGH: Final = 0.8
+SEGMENTS_SLACK: Final = 4
+
+
+class KeeperState(msgspec.Struct):
+    """What the keeper remembers between rounds."""
+
+    snapshot_at: int = 0
+    snapshot_end: int = 0
+    dead_retry_at: int = 0
+    blocked: str = ""
+    """Why dead letters wait, or empty."""
+
+
+class Keeper:
+    """One round of each duty is one call; threads or tests decide when."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.state = KeeperState(snapshot_at=engine.clock.now(), snapshot_end=engine.applied_end)
+
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def snapshot(self) -> None:
+        """Takes a snapshot now."""
+        engine = self.engine
+        with engine.lock:
+            draft = engine.journal.begin_snapshot(engine.applied_end, engine.applied_records)
+        engine.journal.finish_snapshot(draft, pieces(engine))
+        self.state.snapshot_at = engine.clock.now()
+        self.state.snapshot_end = draft.start
+
+    def is_snapshot_due(self) -> bool:
+        """After enough log, enough time, or when segments wait only for it."""
+        engine, journal = self.engine, self.engine.journal
+        age = engine.clock.now() - self.state.snapshot_at
+        if age < SNAPSHOT_S_MIN or journal.failed is not None:
+            return False
+        if journal.waiting_segments() >= 2:  # noqa: PLR2004 - two segments are worth a snapshot
+            return True
+        if engine.applied_end == self.state.snapshot_end:
+            return False
+        return journal.bytes_since_snapshot >= journal.settings.snapshot_bytes or (
+            age >= SNAPSHOT_S_MAX
+        )
+
+    # -- compaction ------------------------------------------------------------------------------
+
+    def sparse_segment(self) -> Segment | None:
+        """The emptiest segment worth copying out of, while the disk holds more than it must."""
+        journal = self.engine.journal
+        segments = list(journal.index.segments.values())
+        total = sum(segment.size for segment in segments)
+        largest = max((segment.size for segment in segments), default=0)
+        usable = [s for s in segments if s.is_sealed and s.live and not s.is_damaged]
+        if not usable:
+            return None
+        live = sum(self.live_bytes(segment) for segment in segments)
+        emptiest = min(usable, key=lambda s: self.live_bytes(s) / s.size)
+        share = self.live_bytes(emptiest) / emptiest.size
+        waiting = sum(s.size for s in segments if s.empty_at is not None)
+        if share > FULL_ENOUGH or total - waiting <= live + (SEGMENTS_SLACK - 2) * largest:
+            return None
+        return emptiest
+
+    def live_bytes(self, segment: Segment) -> int:
+        """About how many bytes of a segment something still holds."""
+        total = segment.stored
+        return 0 if not total else min(segment.end, segment.end * segment.live // total)
+
+    def compact(self, segment: Segment) -> None:
+        """Copies the held messages of a segment forward, so that it can be used again."""
+        engine = self.engine
+        for key, ranges in engine.journal.index.spans_in(segment.sequence):
+            topic = engine.state.topics.get(key >> 16)
+            if topic is None:
+                continue
+            partition = topic.partitions[key & 0xFFFF]
+            with engine.lock:
+                held = [gap for low, high in ranges for gap in partition.released.gaps(low, high)]
+            if not self._copy(partition, held):
+                segment.is_damaged = True
+                return
+        with engine.lock:
+            engine.journal.index.drain(segment.sequence)
+
+    def _copy(self, partition: Partition, ranges: list[tuple[int, int]]) -> bool:
+        frames: list[Frame] = []
+        count = size = 0
+        for start, end in ranges:
+            at = start
+            while at < end:
+                upto = min(end, at + COPY_COUNT_MAX)
+                found, lost = self.engine.read(partition, at, upto)
+                if lost:
+                    self._report_lost(partition, lost)
+                    return False
+                for frame in found:
+                    frames.append(frame)
+                    count += len(frame.indexes)
+                    size += len(frame.batch) * len(frame.indexes) // max(1, _count(frame))
+                    if count >= COPY_COUNT_MAX or size >= COPY_BYTES_MAX:
+                        self._write_copy(partition, frames)
+                        frames, count, size = [], 0, 0
+                at = upto
+        self._write_copy(partition, frames)
+        return True
+
+    def _write_copy(self, partition: Partition, frames: list[Frame]) -> None:
+        if frames:
+            offsets, columns = gather(frames)
+            batch = encode_columns(columns)
+            if partition.topic.id in self.engine.state.topics:
+                self.engine.call(
+                    Copied(partition.topic.id, partition.index, tuple(offsets), batch)
+                )
+
+    def _report_lost(self, partition: Partition, lost: list[tuple[int, int]]) -> None:
+        self.engine.call(Lost(partition.topic.id, partition.index, tuple(lost)))
+
+    # -- dead letters ----------------------------------------------------------------------------
+
+    def move_doomed(self) -> bool:
+        """Moves hopeless messages to their dead-letter topics; False when there was nothing."""
+        engine = self.engine
+        if engine.clock.now() < self.state.dead_retry_at:
+            return False
+        with engine.lock:
+            cursors = list(engine.doomed)
+            engine.doomed.clear()
+        moved = False
+        for cursor in cursors:
+            try:
+                while self._move(cursor):
+                    moved = True
+                self.state.blocked = ""
+            except DeadLetterFull as error:
+                self.state.blocked = str(error)
+                self.state.dead_retry_at = engine.clock.now() + DEAD_RETRY_MS
+                engine.doomed[cursor] = None
+            except StorageError:
+                engine.doomed[cursor] = None
+                break
+        return moved
+
+    def _move(self, cursor: Cursor) -> bool:
+        engine = self.engine
+        with engine.lock:
+            ranges = _doomed(cursor)
+        if not ranges or cursor.subscription.id not in engine.state.subscriptions:
+            return False
+        frames: list[Frame] = []
+        lost: list[tuple[int, int]] = []
+        for start, end in ranges:
+            found, missing = engine.read(cursor.partition, start, end)
+            frames += found
+            lost += missing
+        if lost:
+            self._report_lost(cursor.partition, lost)
+            return True
+        pending = Pending()
+        with engine.lock:
+            engine.check_alive()
+            unit = decide_dead(engine.state, cursor, frames, engine.clock.wall())
+            engine.submit(unit, (DIRECT, pending, None))
+        engine.settle_down(pending)
+        return True
+
+
+def _doomed(cursor: Cursor) -> list[tuple[int, int]]:
+    if cursor.doomed is None:
+        return []
+    found: list[tuple[int, int]] = []
+    left = DEAD_COUNT_MAX
+    floor = cursor.doomed.floor
+    rows = ([(0, floor)] if floor else []) + cursor.doomed.ranges()
+    for low, high in rows:
+        for start, end in cursor.done.gaps(low, high):
+            upto = min(end, start + left)
+            found.append((start, upto))
+            left -= upto - start
+            if left <= 0:
+                return found
+    return found
+
+
+def _count(frame: Frame) -> int:
+    return int.from_bytes(frame.batch[4:8], "little")

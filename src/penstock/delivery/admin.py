@@ -1,0 +1,253 @@
+"""Creating, changing and deleting topics and subscriptions: what is allowed, and from where."""
+
+import msgspec
+
+from penstock.delivery.apply import add_subscription, add_topic, start_cursors
+from penstock.delivery.state import State, Subscription, Topic
+from penstock.vocabulary import limits, names
+from penstock.vocabulary.errors import (
+    InvalidArgument,
+    PositionNotHeld,
+    SubscriptionConflict,
+    SubscriptionInUse,
+    TopicExists,
+    TopicInUse,
+    UnknownSubscription,
+    UnknownTopic,
+    Unsupported,
+)
+from penstock.vocabulary.message import Durability, Kind
+from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.records import (
+    SubscriptionAltered,
+    SubscriptionCreated,
+    SubscriptionDeleted,
+    TopicAltered,
+    TopicCreated,
+    TopicDeleted,
+)
+
+
+def find_topic(state: State, name: str) -> Topic:
+    """The topic of this name. Raises UnknownTopic."""
+    topic = state.names.get(name)
+    if topic is None or topic.is_removing:
+        raise UnknownTopic(f"there is no topic {name!r}; {_did_you_mean(name, list(state.names))}")
+    return topic
+
+
+def find_subscription(topic: Topic, name: str) -> Subscription:
+    """The subscription of this name. Raises UnknownSubscription."""
+    found = (topic.subscriptions or {}).get(name)
+    if found is None or found.is_removing:
+        known = sorted(topic.subscriptions or {})
+        raise UnknownSubscription(
+            f"topic {topic.name!r} has no subscription {name!r}; {_did_you_mean(name, known)}"
+        )
+    return found
+
+
+def _did_you_mean(name: str, known: list[str]) -> str:
+    # A short prefix match is enough here; the command line does the clever comparing.
+    close = sorted(other for other in known if other[:3] == name[:3])[:3]
+    if close:
+        return f"did you mean {' or '.join(repr(other) for other in close)}?"
+    return "create it first, or publish to it"
+
+
+def check_topic_policy(policy: TopicPolicy) -> None:
+    """Raises InvalidArgument when a value makes no sense."""
+    if policy.durability not in (Durability.SYNCED, Durability.WRITTEN):
+        raise InvalidArgument(
+            f"durability {str(policy.durability)!r} is not one a topic can have here; "
+            "use 'synced' or 'written'"
+        )
+    if policy.retain_s is not None and not 0 <= policy.retain_s < float("inf"):
+        raise InvalidArgument(f"retain_s must be 0 or more seconds, not {policy.retain_s}")
+
+
+def check_subscription_policy(policy: SubscriptionPolicy) -> None:
+    """Raises InvalidArgument or Unsupported when a value makes no sense."""
+    if policy.kind is not Kind.SHARED:
+        raise Unsupported(f"subscription kind {policy.kind.value!r} is not available here yet; use 'shared'")
+    if policy.qos != 1:
+        raise Unsupported(f"qos {policy.qos} is not available here yet; use 1")
+    if not 0.01 <= policy.lease_s <= 24 * 3600:  # noqa: PLR2004 - a range in seconds
+        raise InvalidArgument(f"lease_s must be between 0.01 and 86400, not {policy.lease_s}")
+    retry = policy.retry
+    if retry.max_attempts is not None and retry.max_attempts < 1:
+        raise InvalidArgument(f"max_attempts must be 1 or more, or None, not {retry.max_attempts}")
+    if not 0 <= retry.first_s <= retry.max_s:
+        raise InvalidArgument("retry needs 0 <= first_s <= max_s")
+
+
+def decide_create_topic(
+    state: State, name: str, partitions: int, policy: TopicPolicy, now_wall: int, *,
+    is_explicit: bool, is_reserved: bool = False,
+) -> TopicCreated | None:  # fmt: skip
+    """A record to create the topic, or None when it exists as asked. Raises TopicExists."""
+    names.check_topic(name, reserved=is_reserved)
+    if not 1 <= partitions <= limits.PARTITIONS_MAX:
+        raise InvalidArgument(f"partitions must be 1…{limits.PARTITIONS_MAX}, not {partitions}")
+    check_topic_policy(policy)
+    known = state.names.get(name)
+    if known is not None:
+        if known.is_removing:
+            raise TopicInUse(f"topic {name!r} is being deleted; try again in a moment")
+        if is_explicit and (len(known.partitions) != partitions or known.policy != policy):
+            raise TopicExists(
+                f"topic {name!r} exists with {len(known.partitions)} partition(s) and other "
+                "settings; use alter_topic to change its policy"
+            )
+        return None
+    record = TopicCreated(state.next_topic_id, name, partitions, policy, now_wall)
+    add_topic(state, record)
+    return record
+
+
+def decide_alter_topic(topic: Topic, policy: TopicPolicy) -> TopicAltered | None:
+    """A record for the new policy, or None when nothing changes."""
+    check_topic_policy(policy)
+    return None if policy == topic.policy else TopicAltered(topic.id, policy)
+
+
+def decide_delete_topic(state: State, topic: Topic) -> TopicDeleted:
+    """Raises TopicInUse while consumers are connected or dead letters would be orphaned."""
+    for subscription in (topic.subscriptions or {}).values():
+        if subscription.consumers:
+            raise TopicInUse(
+                f"topic {topic.name!r} has consumers on subscription {subscription.name!r}; "
+                "close them first"
+            )
+        dead = state.names.get(names.dead_topic(topic.name, subscription.name))
+        if dead is not None and any(partition.held for partition in dead.partitions):
+            raise TopicInUse(
+                f"topic {topic.name!r} has dead letters in {dead.name!r}; redrive or purge them first"
+            )
+    topic.is_removing = True
+    return TopicDeleted(topic.id)
+
+
+def decide_create_subscription(
+    state: State, topic: Topic, name: str, policy: SubscriptionPolicy | None,
+    starts: tuple[int, ...], now_wall: int, *, is_explicit: bool,
+) -> SubscriptionCreated | None:  # fmt: skip
+    """A record to create it, or None when it exists as asked. Raises SubscriptionConflict."""
+    names.check_subscription(name)
+    check_subscription_policy(policy or SubscriptionPolicy())
+    known = (topic.subscriptions or {}).get(name)
+    if known is not None:
+        if known.is_removing:
+            raise SubscriptionInUse(f"subscription {name!r} is being deleted; try again in a moment")
+        _check_same(known, policy, is_explicit=is_explicit)
+        return None
+    record = SubscriptionCreated(
+        topic.id, state.next_subscription_id, name, starts, policy or SubscriptionPolicy(), now_wall
+    )
+    add_subscription(state, record, is_durable=True)
+    return record
+
+
+def _check_same(
+    known: Subscription, policy: SubscriptionPolicy | None, *, is_explicit: bool
+) -> None:
+    if policy is None:
+        return
+    if policy.kind is not known.policy.kind or policy.qos != known.policy.qos:
+        raise SubscriptionConflict(
+            f"subscription {known.name!r} on topic {known.topic.name!r} exists with kind "
+            f"{known.policy.kind.value!r} and qos {known.policy.qos}, not {policy.kind.value!r} and "
+            f"{policy.qos}; use another name, or delete it first"
+        )
+    if is_explicit and policy != known.policy:
+        raise SubscriptionConflict(
+            f"subscription {known.name!r} on topic {known.topic.name!r} exists with another policy; "
+            "use alter_subscription to change it"
+        )
+
+
+def make_ephemeral(
+    state: State, topic: Topic, policy: SubscriptionPolicy, starts: tuple[int, ...], now_wall: int
+) -> Subscription:
+    """A subscription that holds nothing and ends with its consumer; never written."""
+    check_subscription_policy(policy)
+    number = state.next_subscription_id
+    record = SubscriptionCreated(topic.id, number, f"\0{number}", starts, policy, now_wall)
+    subscription = add_subscription(state, record, is_durable=False)
+    subscription.is_pending = False
+    start_cursors(subscription, starts)
+    return subscription
+
+
+def decide_alter_subscription(
+    subscription: Subscription, policy: SubscriptionPolicy
+) -> SubscriptionAltered | None:
+    """A record for the new policy. Raises SubscriptionConflict when the kind would change."""
+    check_subscription_policy(policy)
+    if policy.kind is not subscription.policy.kind or policy.qos != subscription.policy.qos:
+        raise SubscriptionConflict("the kind and qos of a subscription cannot change")
+    if policy == subscription.policy:
+        return None
+    return SubscriptionAltered(subscription.topic.id, subscription.id, policy)
+
+
+def decide_delete_subscription(subscription: Subscription) -> SubscriptionDeleted:
+    """Raises SubscriptionInUse while consumers are connected."""
+    if subscription.consumers:
+        raise SubscriptionInUse(
+            f"subscription {subscription.name!r} has {len(subscription.consumers)} consumer(s); "
+            "close them first"
+        )
+    subscription.is_removing = True
+    return SubscriptionDeleted(subscription.topic.id, subscription.id)
+
+
+def earliest(topic: Topic) -> tuple[int, ...]:
+    """First offset of each partition that is still held or retained."""
+    return tuple(
+        next(
+            (low for low, _ in p.released.gaps(p.released.floor, p.next_offset)), p.next_offset
+        )
+        for p in topic.partitions
+    )
+
+
+def latest(topic: Topic) -> tuple[int, ...]:
+    """The offset each partition's next publish gets."""
+    return tuple(partition.reserved for partition in topic.partitions)
+
+
+def at_position(topic: Topic, partition: int, offset: int) -> tuple[int, ...]:
+    """Starts at one offset of one partition, at the latest of the others.
+
+    Raises PositionNotHeld when the offset lies below what is held or beyond the end.
+    """
+    if not 0 <= partition < len(topic.partitions):
+        raise InvalidArgument(f"topic {topic.name!r} has no partition {partition}")
+    lowest = earliest(topic)[partition]
+    highest = topic.partitions[partition].reserved
+    if not lowest <= offset <= highest:
+        raise PositionNotHeld(
+            f"offset {offset} of topic {topic.name!r} partition {partition} is not held; the lowest "
+            f"held position is {partition}:{lowest}, the end is {partition}:{highest}",
+            lowest=f"{partition}:{lowest}",
+        )
+    starts = list(latest(topic))
+    starts[partition] = offset
+    return tuple(starts)
+
+
+def describe(topic: Topic) -> dict[str, object]:
+    """A topic for people and machines."""
+    return {
+        "topic": topic.name,
+        "partitions": len(topic.partitions),
+        "messages": sum(p.held for p in topic.partitions),
+        "bytes": sum(p.held_bytes for p in topic.partitions),
+        "published": sum(p.next_offset for p in topic.partitions),
+        "subscriptions": sorted(
+            s.name for s in topic.durable_subscriptions()
+        ),
+        "policy": msgspec.to_builtins(topic.policy),
+        "created_at": topic.created_at / 1000,
+    }

@@ -1,0 +1,626 @@
+"""What each record does to the state. The same code runs live and in recovery.
+
+`apply` changes durable fields and notes in Effects what the broker must do about it: which
+bytes are free, which subscriptions have something to hand out, what is doomed.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.delivery.state import (
+    UNTRIED,
+    Cursor,
+    Lease,
+    Partition,
+    Publisher,
+    State,
+    Subscription,
+    Topic,
+    Trial,
+    bit_ranges,
+)
+from penstock.vocabulary import names
+from penstock.vocabulary import records as r
+from penstock.vocabulary.message import Durability
+
+REJECTED: Final = 1 << 30
+"""Value of Trial.counted for a message that must not be tried again."""
+
+_COUNTED: Final = frozenset(
+    {r.Cause.NACKED, r.Cause.EXPIRED, r.Cause.REJECTED, r.Cause.LOST_ALONE}
+)
+
+
+class Effects:
+    """What the broker has to do after some records were applied."""
+
+    __slots__ = (
+        "attached", "closed", "delayed", "dirty", "doomed", "forgotten", "now", "released",
+        "retained", "wall",
+    )  # fmt: skip
+
+    def __init__(self, now: int, wall: int) -> None:
+        self.now = now
+        """Monotonic ms, only to place back-offs."""
+        self.wall = wall
+        self.released: list[tuple[int, int, int]] = []
+        """(partition key, start, end) nothing holds any more."""
+        self.dirty: dict[Subscription, None] = {}
+        """Subscriptions that may have something to hand out."""
+        self.doomed: dict[Cursor, None] = {}
+        """Cursors with messages for the dead-letter topic."""
+        self.delayed: dict[Cursor, None] = {}
+        """Cursors with messages that back off."""
+        self.retained: dict[Partition, None] = {}
+        """Partitions with messages kept only for a time."""
+        self.forgotten: list[int] = []
+        """Keys of partitions that are gone."""
+        self.closed: list[Subscription] = []
+        """Subscriptions that are gone."""
+        self.attached: list[int] = []
+        """Ids of consumers that may be served now."""
+
+
+def apply(state: State, record: r.Record, effects: Effects) -> None:
+    """Makes one durable record true."""
+    _APPLIERS[type(record)](state, record, effects)
+
+
+def topic_ids(record: r.Record) -> list[int]:
+    """The topics a record speaks of."""
+    if isinstance(record, r.Unit):
+        return [number for part in record.records for number in topic_ids(part)]
+    if isinstance(record, r.Started):
+        return []
+    return [record.topic_id]
+
+
+# -- messages ------------------------------------------------------------------------------------
+
+
+def _published(state: State, record: r.Published, effects: Effects) -> None:
+    topic = state.topics[record.topic_id]
+    partition = topic.partitions[record.partition]
+    base, count = record.base, record.count
+    if base > partition.next_offset:
+        _lose(partition, partition.next_offset, base, effects)
+    end = base + count
+    partition.next_offset = end
+    if partition.reserved < end:
+        partition.reserved = end
+    size = len(record.batch)
+    partition.held += count
+    partition.held_bytes += size
+    partition.mean_bytes = (3 * partition.mean_bytes + size // (count or 1)) // 4 + 1
+    _remember_publisher(partition, record)
+    is_covered = False
+    if topic.subscriptions:
+        is_covered = _offer(topic, partition.index, record, effects)
+    if not is_covered:
+        _retain(partition, record, effects)
+
+
+def _offer(topic: Topic, index: int, record: r.Published, effects: Effects) -> bool:
+    """Gives the new messages to every cursor; True when a durable one holds them."""
+    is_covered = False
+    assert topic.subscriptions is not None
+    for subscription in topic.subscriptions.values():
+        if subscription.is_pending:
+            continue
+        cursor = subscription.cursors[index]
+        if record.target and subscription.id != record.target:
+            cursor.done.add(record.base, record.end)
+            continue
+        if record.target:
+            cursor.dead -= record.count
+        else:
+            cursor.attached += record.count
+        if subscription.is_durable:
+            is_covered = True
+        effects.dirty[subscription] = None
+    return is_covered
+
+
+def _remember_publisher(partition: Partition, record: r.Published) -> None:
+    if record.publisher == NOBODY:
+        return
+    if partition.publishers is None:
+        partition.publishers = {}
+    publisher = partition.publishers.get(record.publisher)
+    if publisher is None or publisher.epoch < record.epoch:
+        decided = -1 if publisher is None else publisher.decided
+        publisher = Publisher(record.epoch, record.published_at)
+        publisher.decided = decided
+        partition.publishers[record.publisher] = publisher
+    publisher.first = record.sequence if record.kept is None else record.sequence + record.kept[0]
+    publisher.last = publisher.first + record.count - 1
+    publisher.base = record.base
+    publisher.used_at = record.published_at
+    publisher.decided = max(publisher.decided, publisher.last)
+
+
+NOBODY: Final = bytes(16)
+"""Publisher of records the broker itself makes."""
+
+
+def _retain(partition: Partition, record: r.Published, effects: Effects) -> None:
+    retain_s = partition.topic.policy.retain_s
+    if retain_s is not None and retain_s <= 0:
+        _release(partition, record.base, record.end, effects)
+        return
+    if partition.retained is None:
+        partition.retained = []
+    effects.retained[partition] = None
+    rows = partition.retained
+    # One row per second of publishing is precise enough for a rule counted in hours.
+    if rows and rows[-1][1] == record.base and record.published_at - rows[-1][2] < 1000:
+        rows[-1][1] = record.end
+    else:
+        rows.append([record.base, record.end, record.published_at])
+
+
+def _lose(partition: Partition, start: int, end: int, effects: Effects) -> None:
+    if partition.lost is None:
+        partition.lost = RangeSet()
+    partition.lost.add(start, end)
+    partition.next_offset = max(partition.next_offset, end)
+    partition.reserved = max(partition.reserved, partition.next_offset)
+    for subscription in partition.topic.durable_subscriptions():
+        cursor = subscription.cursors[partition.index]
+        count = sum(high - low for low, high in cursor.done.add(start, end))
+        cursor.attached += count
+        cursor.dropped += count
+    partition.held += partition.released.missing(start, end)
+    _release(partition, start, end, effects)
+
+
+def _lost(state: State, record: r.Lost, effects: Effects) -> None:
+    partition = state.topics[record.topic_id].partitions[record.partition]
+    if partition.lost is None:
+        partition.lost = RangeSet()
+    for start, end in record.ranges:
+        partition.lost.add(start, end)
+    _remove(partition, record.ranges, effects)
+
+
+def _removed(state: State, record: r.Removed, effects: Effects) -> None:
+    partition = state.topics[record.topic_id].partitions[record.partition]
+    _remove(partition, record.ranges, effects)
+
+
+def _remove(partition: Partition, ranges: r.Ranges, effects: Effects) -> None:
+    for start, end in ranges:
+        for subscription in partition.topic.every_subscription():
+            cursor = subscription.cursors[partition.index]
+            for low, high in cursor.done.add(start, end):
+                cursor.dropped += high - low
+                forget_trials(cursor, low, high)
+                _void_leases(cursor, low, high)
+                withdraw(cursor, low, high)
+        _drop_retained(partition, start, end)
+        _release(partition, start, end, effects)
+
+
+def _skipped(state: State, record: r.Skipped, _effects: Effects) -> None:
+    partition = state.topics[record.topic_id].partitions[record.partition]
+    start, end = partition.next_offset, record.next_offset
+    if end <= start:
+        return
+    partition.next_offset = partition.reserved = end
+    partition.released.add(start, end)
+    for subscription in partition.topic.every_subscription():
+        subscription.cursors[partition.index].done.add(start, end)
+
+
+def _copied(_state: State, _record: r.Copied, _effects: Effects) -> None:
+    """A copy changes where bytes lie, not what is true."""
+
+
+# -- deliveries ----------------------------------------------------------------------------------
+
+
+def _delivered(state: State, record: r.Delivered, _effects: Effects) -> None:
+    cursor = state.subscriptions[record.subscription_id].cursors[record.partition]
+    if cursor.trials is None:
+        cursor.trials = RangeMap()
+    size = record.end - record.start
+    out = 2 if record.is_alone else 1
+    for low, high in cursor.done.gaps(record.start, record.end):
+        for start, end, found in list(cursor.trials.runs(low, high)):
+            trial = UNTRIED if found is None else found
+            cursor.trials.set(start, end, (trial[0] + 1, trial[1], trial[2], size, out))
+
+
+def _settled(state: State, record: r.Settled, effects: Effects) -> None:
+    subscription = state.subscriptions[record.subscription_id]
+    cursor = subscription.cursors[record.partition]
+    partition = cursor.partition
+    outcome = record.outcome
+    for start, end in record.ranges:
+        for low, high in cursor.done.add(start, end):
+            count = high - low
+            if outcome == r.Outcome.ACKED:
+                cursor.acked += count
+            elif outcome == r.Outcome.DEAD:
+                cursor.dead += count
+            elif outcome == r.Outcome.EXPIRED:
+                cursor.expired += count
+            else:
+                cursor.dropped += count
+            forget_trials(cursor, low, high)
+            if subscription.is_durable:
+                _release(partition, low, high, effects)
+
+
+def forget_trials(cursor: Cursor, start: int, end: int) -> None:
+    """The attempts on these messages no longer matter."""
+    if cursor.trials:
+        cursor.trials.clear(start, end)
+    if cursor.reasons:
+        for offset in [o for o in cursor.reasons if start <= o < end]:
+            del cursor.reasons[offset]
+    if cursor.doomed is not None:
+        cursor.doomed.remove(start, end)
+
+
+def _returned(state: State, record: r.Returned, effects: Effects) -> None:
+    cursor = state.subscriptions[record.subscription_id].cursors[record.partition]
+    for start, end in record.ranges:
+        for low, high in list(cursor.done.gaps(start, end)):
+            _come_back(cursor, low, high, record, effects)
+    effects.dirty[cursor.subscription] = None
+
+
+def _come_back(
+    cursor: Cursor, start: int, end: int, record: r.Returned, effects: Effects
+) -> None:
+    if cursor.trials is None:
+        cursor.trials = RangeMap()
+    if record.reason or record.consumer:
+        if cursor.reasons is None:
+            cursor.reasons = {}
+        for offset in range(start, end):
+            cursor.reasons[offset] = (record.reason, record.consumer)
+    for low, high, found in list(cursor.trials.runs(start, end)):
+        trial = _after_return(Trial(*found) if found else UNTRIED, record.cause)
+        cursor.trials.set(low, high, tuple(trial))
+        if is_exhausted(cursor, trial):
+            _doom(cursor, low, high, effects)
+        elif record.delay_ms > 0:
+            _delay(cursor, low, high, record, effects)
+        else:
+            make_ready(cursor, low, high)
+
+
+def _after_return(trial: Trial, cause: r.Cause) -> Trial:
+    attempt, counted, losses = trial.attempt, trial.counted, trial.losses
+    if cause == r.Cause.UNSTARTED:
+        attempt = max(0, attempt - 1)
+    if cause in _COUNTED:
+        counted += 1
+    if cause == r.Cause.REJECTED:
+        counted = REJECTED
+    if cause in (r.Cause.LOST, r.Cause.LOST_ALONE):
+        losses += 1
+    return Trial(attempt, counted, losses, trial.slice, 0)
+
+
+def is_exhausted(cursor: Cursor, trial: Trial) -> bool:
+    """True when the message goes to the dead-letter topic instead of another try."""
+    subscription = cursor.subscription
+    if not subscription.is_durable or names.is_dead_topic(subscription.topic.name):
+        return False
+    if trial.counted >= REJECTED:
+        return True
+    limit = subscription.policy.retry.max_attempts
+    return limit is not None and trial.counted >= limit
+
+
+def _doom(cursor: Cursor, start: int, end: int, effects: Effects) -> None:
+    if cursor.doomed is None:
+        cursor.doomed = RangeSet()
+    cursor.doomed.add(start, end)
+    effects.doomed[cursor] = None
+
+
+def _delay(cursor: Cursor, start: int, end: int, record: r.Returned, effects: Effects) -> None:
+    due_wall = record.decided_at + record.delay_ms
+    left = min(max(due_wall - effects.wall, 0), record.delay_ms)
+    if cursor.delayed is None:
+        cursor.delayed = []
+    cursor.delayed.append((effects.now + left, start, end, due_wall, record.delay_ms))
+    cursor.delayed.sort()
+    effects.delayed[cursor] = None
+
+
+def make_ready(cursor: Cursor, start: int, end: int) -> None:
+    """These messages may be offered again; older ones come first."""
+    if cursor.ready is None:
+        cursor.ready = []
+    cursor.ready.append((start, end))
+    if len(cursor.ready) > 1 and cursor.ready[-2] > (start, end):
+        cursor.ready.sort()
+
+
+def withdraw(cursor: Cursor, start: int, end: int) -> int:
+    """Takes messages out of what may be offered; returns how many were there."""
+    found = 0
+    for name in ("ready", "isolated"):
+        rows = getattr(cursor, name)
+        if rows:
+            kept, count = _cut(rows, start, end)
+            found += count
+            setattr(cursor, name, kept or None)
+    if cursor.delayed:
+        fresh = []
+        for due, low, high, wall, delay in cursor.delayed:
+            for a, b in ((low, min(high, start)), (max(low, end), high)):
+                if a < b:
+                    fresh.append((due, a, b, wall, delay))
+            found += max(0, min(high, end) - max(low, start))
+        cursor.delayed = sorted(fresh) or None
+    return found
+
+
+def _cut(rows: list[tuple[int, int]], start: int, end: int) -> tuple[list[tuple[int, int]], int]:
+    kept: list[tuple[int, int]] = []
+    count = 0
+    for low, high in rows:
+        count += max(0, min(high, end) - max(low, start))
+        kept.extend(
+            (a, b) for a, b in ((low, min(high, start)), (max(low, end), high)) if a < b
+        )
+    return kept, count
+
+
+def _void_leases(cursor: Cursor, start: int, end: int) -> None:
+    for consumer in cursor.subscription.consumers or ():
+        for lease in list(consumer.leases.values()):
+            if lease.cursor is cursor and lease.start < end and start < lease.end:
+                close_bits(lease, max(start, lease.start), min(end, lease.end))
+
+
+def close_bits(lease: Lease, start: int, end: int) -> list[tuple[int, int]]:
+    """Marks start…end of a lease finished; returns the parts that were still open."""
+    consumer, cursor = lease.consumer, lease.cursor
+    if lease.open is None and start <= lease.start and end >= lease.end:
+        closed = [(lease.start, lease.end)]
+        count = lease.count
+        lease.count = 0
+    else:
+        bits = ((1 << (end - start)) - 1) << (start - lease.start)
+        hit = lease.mask() & bits
+        if not hit:
+            return []
+        count = hit.bit_count()
+        lease.open = lease.mask() & ~bits
+        lease.count -= count
+        low = (hit & -hit).bit_length() - 1
+        if hit >> low == (1 << count) - 1:
+            closed = [(lease.start + low, lease.start + low + count)]
+        else:
+            closed = bit_ranges(hit, lease.start)
+    consumer.outstanding -= count
+    consumer.outstanding_bytes -= count * lease.bytes_each
+    cursor.leased -= count
+    if lease.count == 0:
+        consumer.leases.pop(lease.id, None)
+        if not consumer.leases:
+            consumer.is_isolated = False
+            consumer.is_saving = False
+    return closed
+
+
+# -- release -------------------------------------------------------------------------------------
+
+
+def _release(partition: Partition, start: int, end: int, effects: Effects) -> None:
+    """Releases the part of start…end that no durable cursor and no retention holds."""
+    parts = [(start, end)]
+    for subscription in partition.topic.durable_subscriptions():
+        done = subscription.cursors[partition.index].done
+        parts = [piece for low, high in parts for piece in done.inside(low, high)]
+    if partition.retained:
+        parts = _outside(parts, partition.retained)
+    for low, high in parts:
+        for fresh_low, fresh_high in partition.released.add(low, high):
+            count = fresh_high - fresh_low
+            if partition.held > 0:
+                partition.held_bytes -= partition.held_bytes * count // partition.held
+            partition.held -= count
+            effects.released.append((partition.key, fresh_low, fresh_high))
+
+
+def _outside(parts: list[tuple[int, int]], rows: list[list[int]]) -> list[tuple[int, int]]:
+    for low, high, _ in rows:
+        parts = [
+            (a, b)
+            for start, end in parts
+            for a, b in ((start, min(end, low)), (max(start, high), end))
+            if a < b
+        ]
+    return parts
+
+
+def _drop_retained(partition: Partition, start: int, end: int) -> None:
+    if partition.retained:
+        rows = [
+            [a, b, at]
+            for low, high, at in partition.retained
+            for a, b in ((low, min(high, start)), (max(low, end), high))
+            if a < b
+        ]
+        partition.retained = rows or None
+
+
+# -- topics and subscriptions --------------------------------------------------------------------
+
+
+def _topic_created(state: State, record: r.TopicCreated, _effects: Effects) -> None:
+    topic = state.topics.get(record.topic_id)
+    if topic is None:
+        topic = add_topic(state, record)
+    topic.is_pending = False
+
+
+def add_topic(state: State, record: r.TopicCreated) -> Topic:
+    """Puts a topic into the tables."""
+    topic = Topic(record.topic_id, record.name, record.policy, record.created_at)
+    topic.partitions = [Partition(topic, index) for index in range(record.partitions)]
+    state.topics[topic.id] = topic
+    state.names[topic.name] = topic
+    state.written_topics += topic.policy.durability is Durability.WRITTEN
+    state.next_topic_id = max(state.next_topic_id, topic.id + 1)
+    return topic
+
+
+def _topic_altered(state: State, record: r.TopicAltered, _effects: Effects) -> None:
+    topic = state.topics[record.topic_id]
+    state.written_topics -= topic.policy.durability is Durability.WRITTEN
+    state.written_topics += record.policy.durability is Durability.WRITTEN
+    topic.policy = record.policy
+
+
+def _topic_deleted(state: State, record: r.TopicDeleted, effects: Effects) -> None:
+    topic = state.topics.pop(record.topic_id)
+    state.names.pop(topic.name, None)
+    state.written_topics -= topic.policy.durability is Durability.WRITTEN
+    for subscription in list((topic.subscriptions or {}).values()):
+        state.subscriptions.pop(subscription.id, None)
+        effects.closed.append(subscription)
+    effects.forgotten.extend(partition.key for partition in topic.partitions)
+
+
+def _subscription_created(
+    state: State, record: r.SubscriptionCreated, effects: Effects
+) -> None:
+    topic = state.topics[record.topic_id]
+    subscription = state.subscriptions.get(record.subscription_id)
+    if subscription is None:
+        subscription = add_subscription(state, record, is_durable=True)
+    subscription.is_pending = False
+    start_cursors(subscription, record.starts)
+    for cursor in subscription.cursors:
+        _drop_retained(cursor.partition, cursor.done.floor, cursor.partition.next_offset)
+    assert topic is subscription.topic
+    effects.dirty[subscription] = None
+
+
+def add_subscription(
+    state: State, record: r.SubscriptionCreated, *, is_durable: bool
+) -> Subscription:
+    """Puts a subscription into the tables."""
+    topic = state.topics[record.topic_id]
+    subscription = Subscription(
+        topic, record.subscription_id, record.name, record.policy, record.created_at,
+        is_durable=is_durable,
+    )  # fmt: skip
+    if topic.subscriptions is None:
+        topic.subscriptions = {}
+    topic.subscriptions[record.name] = subscription
+    state.subscriptions[subscription.id] = subscription
+    state.next_subscription_id = max(state.next_subscription_id, subscription.id + 1)
+    return subscription
+
+
+def start_cursors(subscription: Subscription, starts: tuple[int, ...]) -> None:
+    """Gives a subscription its cursors: what is released already is none of its business."""
+    subscription.cursors = []
+    for partition, start in zip(subscription.topic.partitions, starts, strict=True):
+        cursor = Cursor(subscription, partition, start)
+        for low, high in partition.released.inside(start, partition.next_offset):
+            cursor.done.add(low, high)
+        cursor.attached = cursor.done.missing(start, partition.next_offset)
+        subscription.cursors.append(cursor)
+
+
+def _subscription_altered(
+    state: State, record: r.SubscriptionAltered, effects: Effects
+) -> None:
+    subscription = state.subscriptions[record.subscription_id]
+    subscription.policy = record.policy
+    effects.dirty[subscription] = None
+
+
+def _subscription_deleted(
+    state: State, record: r.SubscriptionDeleted, effects: Effects
+) -> None:
+    subscription = state.subscriptions.pop(record.subscription_id)
+    remove_subscription(subscription)
+    effects.closed.append(subscription)
+    for cursor in subscription.cursors:
+        partition = cursor.partition
+        for low, high in list(cursor.done.gaps(cursor.done.floor, partition.next_offset)):
+            _release(partition, low, high, effects)
+
+
+def remove_subscription(subscription: Subscription) -> None:
+    """Takes a subscription out of its topic."""
+    topic = subscription.topic
+    assert topic.subscriptions is not None
+    topic.subscriptions.pop(subscription.name, None)
+    if not topic.subscriptions:
+        topic.subscriptions = None
+
+
+# -- consumers and starts ------------------------------------------------------------------------
+
+
+def _attached(state: State, record: r.Attached, effects: Effects) -> None:
+    state.attached[record.consumer_id] = (record.subscription_id, record.consumer)
+    state.next_consumer_id = max(state.next_consumer_id, record.consumer_id + 1)
+    effects.attached.append(record.consumer_id)
+
+
+def _detached(state: State, record: r.Detached, _effects: Effects) -> None:
+    state.attached.pop(record.consumer_id, None)
+
+
+def _started(state: State, record: r.Started, effects: Effects) -> None:
+    state.generation = record.generation
+    state.attached.clear()
+    for subscription in state.subscriptions.values():
+        for cursor in subscription.cursors:
+            if cursor.trials:
+                _lose_outstanding(cursor, effects)
+
+
+def _lose_outstanding(cursor: Cursor, effects: Effects) -> None:
+    """Whatever was out when the broker went down is back; a loss alone counts as a failure."""
+    assert cursor.trials is not None
+    for start, end, found in cursor.trials.items():
+        trial = Trial(*found)
+        if trial.out:
+            cause = r.Cause.LOST_ALONE if trial.out > 1 else r.Cause.LOST
+            trial = _after_return(trial, cause)
+            cursor.trials.set(start, end, tuple(trial))
+        if is_exhausted(cursor, trial):
+            _doom(cursor, start, end, effects)
+
+
+def _unit(state: State, record: r.Unit, effects: Effects) -> None:
+    for part in record.records:
+        apply(state, part, effects)
+
+
+_APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
+    r.Published: _published,
+    r.Copied: _copied,
+    r.Settled: _settled,
+    r.Delivered: _delivered,
+    r.Returned: _returned,
+    r.Removed: _removed,
+    r.Lost: _lost,
+    r.Skipped: _skipped,
+    r.TopicCreated: _topic_created,
+    r.TopicAltered: _topic_altered,
+    r.TopicDeleted: _topic_deleted,
+    r.SubscriptionCreated: _subscription_created,
+    r.SubscriptionAltered: _subscription_altered,
+    r.SubscriptionDeleted: _subscription_deleted,
+    r.Attached: _attached,
+    r.Detached: _detached,
+    r.Started: _started,
+    r.Unit: _unit,
+}

@@ -1,0 +1,113 @@
+"""Dead letters: moving a hopeless message aside with its story, and sending it back."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.batch import encode_columns
+from penstock.batch.frame import Frame, gather
+from penstock.delivery.admin import decide_create_topic
+from penstock.delivery.apply import NOBODY, REJECTED
+from penstock.delivery.settle import merge
+from penstock.delivery.state import Cursor, Partition, State, Subscription
+from penstock.vocabulary import names
+from penstock.vocabulary.errors import DeadLetterFull
+from penstock.vocabulary.policy import TopicPolicy
+from penstock.vocabulary.records import Outcome, Published, Record, Removed, Settled, Unit
+
+MARK: Final = "penstock-dead-"
+"""Headers that tell a dead letter's story start with this."""
+
+
+def decide_dead(state: State, cursor: Cursor, frames: Sequence[Frame], now_wall: int) -> Unit:
+    """One unit: durable in the dead-letter topic, released in the source.
+
+    Raises DeadLetterFull when the dead-letter topic is at its cap; the messages then wait.
+    """
+    subscription = cursor.subscription
+    offsets, columns = gather(frames)
+    stories = [_story(cursor, offset, now_wall) for offset in offsets]
+    old = columns.headers or [None] * len(offsets)
+    columns.headers = [{**(kept or {}), **story} for kept, story in zip(old, stories, strict=True)]
+    columns.attempts = [cursor.trial(offset).attempt for offset in offsets]
+    columns.deliver_at = columns.expires_at = None
+    batch = encode_columns(columns)
+    parts: list[Record] = []
+    partition = _dead_partition(state, subscription, cursor.partition.index, len(batch), now_wall, parts)
+    parts.append(_store(partition, batch, len(offsets), now_wall, 0))
+    ranges = merge([(offset, offset + 1) for offset in offsets])
+    parts.append(
+        Settled(
+            subscription.topic.id, cursor.partition.index, subscription.id, Outcome.DEAD, ranges
+        )
+    )
+    return Unit(tuple(parts))
+
+
+def _story(cursor: Cursor, offset: int, now_wall: int) -> dict[str, str]:
+    trial = cursor.trial(offset)
+    reason, consumer = (cursor.reasons or {}).get(offset, ("", ""))
+    why = "rejected" if trial.counted >= REJECTED else "max_attempts"
+    return {
+        MARK + "why": why,
+        MARK + "reason": reason,
+        MARK + "topic": cursor.partition.topic.name,
+        MARK + "subscription": cursor.subscription.name,
+        MARK + "partition": str(cursor.partition.index),
+        MARK + "offset": str(offset),
+        MARK + "consumer": consumer,
+        MARK + "attempts": str(trial.attempt),
+        MARK + "at": str(now_wall),
+    }
+
+
+def _dead_partition(
+    state: State, subscription: Subscription, index: int, size: int, now_wall: int,
+    parts: list[Record],
+) -> Partition:  # fmt: skip
+    topic = subscription.topic
+    name = names.dead_topic(topic.name, subscription.name)
+    cap = subscription.policy.dead_bytes_max
+    dead = state.names.get(name)
+    held = sum(partition.held_bytes for partition in dead.partitions) if dead else 0
+    if held + size > cap:
+        raise DeadLetterFull(
+            f"dead-letter topic {name!r} holds {held} bytes and may hold {cap}: the failed messages "
+            "wait in their subscription; redrive or purge some dead letters"
+        )
+    if dead is None:
+        policy = TopicPolicy(retain_s=None, dead_of=f"{topic.name}\n{subscription.name}")
+        record = decide_create_topic(
+            state, name, len(topic.partitions), policy, now_wall, is_explicit=True, is_reserved=True
+        )
+        assert record is not None
+        parts.append(record)
+        dead = state.names[name]
+    return dead.partitions[index % len(dead.partitions)]
+
+
+def _store(partition: Partition, batch: bytes, count: int, now_wall: int, target: int) -> Published:
+    base = partition.reserved
+    partition.reserved = base + count
+    return Published(
+        partition.topic.id, partition.index, base, count, NOBODY, 0, 0, now_wall, batch, None, target
+    )
+
+
+def decide_redrive(
+    subscription: Subscription, dead: Partition, frames: Sequence[Frame], now_wall: int
+) -> Unit:
+    """One unit: back to the subscription it came from, and only there; gone from the dead letters."""
+    offsets, columns = gather(frames)
+    if columns.headers is not None:
+        columns.headers = [
+            {k: v for k, v in (kept or {}).items() if not k.startswith(MARK)} or None
+            for kept in columns.headers
+        ]
+        if not any(columns.headers):
+            columns.headers = None
+    columns.attempts = None
+    batch = encode_columns(columns)
+    home = subscription.topic.partitions[dead.index % len(subscription.topic.partitions)]
+    stored = _store(home, batch, len(offsets), now_wall, subscription.id)
+    ranges = merge([(offset, offset + 1) for offset in offsets])
+    return Unit((stored, Removed(dead.topic.id, dead.index, ranges)))

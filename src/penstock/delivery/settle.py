@@ -1,0 +1,237 @@
+"""What happens to a delivered message: ack, nack, reject, expiry, hand-back, loss of a consumer.
+
+Deciding closes the messages' bits in their lease at once, so that a second decision finds them
+gone; the record makes it true.
+"""
+
+from typing import NamedTuple
+
+from penstock.delivery.apply import close_bits, withdraw
+from penstock.delivery.state import Consumer, Cursor, Lease, Subscription
+from penstock.vocabulary import names
+from penstock.vocabulary.records import Cause, Outcome, Ranges, Returned, Settled
+
+_NONCE = 0x9E3779B97F4A7C15
+
+
+class Claim(NamedTuple):
+    """What a consumer says it holds: messages of one lease."""
+
+    lease_id: int
+    partition: int
+    attempt: int
+    ranges: Ranges
+
+
+class Refusal(NamedTuple):
+    """A claim that was not accepted."""
+
+    partition: int
+    offset: int
+    why: str
+
+
+def decide_ack(consumer: Consumer, claims: list[Claim]) -> tuple[list[Settled], list[Refusal]]:
+    """Records that finish the claimed messages, one per partition, and what was refused."""
+    accepted: dict[Cursor, list[tuple[int, int]]] = {}
+    refused: list[Refusal] = []
+    for claim in claims:
+        cursor, closed = _close(consumer, claim, refused)
+        if closed:
+            accepted.setdefault(cursor, []).extend(closed)
+    return [_settled(cursor, ranges, Outcome.ACKED) for cursor, ranges in accepted.items()], refused
+
+
+def _settled(cursor: Cursor, ranges: list[tuple[int, int]], outcome: Outcome) -> Settled:
+    merged = merge(ranges)
+    cursor.settling += sum(high - low for low, high in merged)
+    subscription = cursor.subscription
+    return Settled(subscription.topic.id, cursor.partition.index, subscription.id, outcome, merged)
+
+
+def merge(ranges: list[tuple[int, int]]) -> Ranges:
+    """Sorted and joined."""
+    if len(ranges) == 1:
+        return (ranges[0],)
+    ranges.sort()
+    merged = [ranges[0]]
+    for low, high in ranges[1:]:
+        if low <= merged[-1][1]:
+            if high > merged[-1][1]:
+                merged[-1] = (merged[-1][0], high)
+        else:
+            merged.append((low, high))
+    return tuple(merged)
+
+
+def _close(
+    consumer: Consumer, claim: Claim, refused: list[Refusal]
+) -> tuple[Cursor, list[tuple[int, int]]]:
+    cursor = consumer.subscription.cursors[claim.partition]
+    lease = consumer.leases.get(claim.lease_id)
+    closed: list[tuple[int, int]] = []
+    for start, end in claim.ranges:
+        found: list[tuple[int, int]] = []
+        if lease is not None and lease.start <= start and end <= lease.end:
+            found = close_bits(lease, start, end)
+        closed.extend(found)
+        if sum(high - low for low, high in found) < end - start:
+            closed.extend(_close_late(cursor, start, end, found, claim, refused))
+    return cursor, closed
+
+
+def _close_all(lease: Lease) -> list[tuple[int, int]]:
+    if lease.open is None:
+        return close_bits(lease, lease.start, lease.end)
+    return [part for low, high in lease.unfinished() for part in close_bits(lease, low, high)]
+
+
+def _close_late(
+    cursor: Cursor, start: int, end: int, found: list[tuple[int, int]], claim: Claim,
+    refused: list[Refusal],
+) -> list[tuple[int, int]]:  # fmt: skip
+    """A late claim is accepted unless the message was handed out again or is finished."""
+    closed: list[tuple[int, int]] = []
+    for offset in range(start, end):
+        if any(low <= offset < high for low, high in found):
+            continue
+        if offset in cursor.done:
+            continue  # Acking again what is acked is success.
+        if cursor.trial(offset).attempt != claim.attempt:
+            refused.append(Refusal(claim.partition, offset, "it was handed out again"))
+        elif withdraw(cursor, offset, offset + 1):
+            closed.append((offset, offset + 1))
+        else:
+            refused.append(Refusal(claim.partition, offset, "it is not leased to you"))
+    return closed
+
+
+def decide_return(
+    consumer: Consumer, claim: Claim, cause: Cause, delay_s: float | None, reason: str,
+    now_wall: int,
+) -> tuple[list[Returned], list[Refusal]]:  # fmt: skip
+    """A record that brings claimed messages back: nack, reject or hand-back."""
+    refused: list[Refusal] = []
+    cursor, closed = _close(consumer, claim, refused)
+    if not closed:
+        return [], refused
+    return [_returned(cursor, closed, cause, delay_s, reason, consumer.name, now_wall)], refused
+
+
+def _returned(
+    cursor: Cursor, ranges: list[tuple[int, int]], cause: Cause, delay_s: float | None,
+    reason: str, consumer: str, now_wall: int,
+) -> Returned:  # fmt: skip
+    merged = merge(ranges)
+    cursor.settling += sum(high - low for low, high in merged)
+    subscription = cursor.subscription
+    if delay_s is None:
+        needs_backoff = cause in (Cause.NACKED, Cause.LOST_ALONE)
+        delay_s = backoff_s(cursor, merged[0][0]) if needs_backoff else 0.0
+    return Returned(
+        subscription.topic.id, cursor.partition.index, subscription.id, cause, merged,
+        max(0, int(delay_s * 1000)), now_wall, reason, consumer,
+    )  # fmt: skip
+
+
+def backoff_s(cursor: Cursor, offset: int) -> float:
+    """first × 2ⁿ up to max, less up to a quarter of jitter that depends on the message."""
+    retry = cursor.subscription.policy.retry
+    counted = min(cursor.trial(offset).counted, 30)
+    full = min(retry.first_s * 2.0**counted, retry.max_s)
+    spread = ((offset + 1) * _NONCE * (counted + 1) & 0xFFFF) / 0x10000
+    return full * (1 - spread / 4)
+
+
+def decide_expired(subscription: Subscription, now: int, now_wall: int) -> list[Returned]:
+    """Records for every lease that ran out by `now`."""
+    found: list[Returned] = []
+    for consumer in subscription.consumers or ():
+        if consumer.leases and consumer.deadline <= now:
+            for lease in list(consumer.leases.values()):
+                ranges = _expired(lease, now)
+                if ranges:
+                    found.append(
+                        _returned(
+                            lease.cursor, ranges, Cause.EXPIRED, 0.0, "lease expired",
+                            consumer.name, now_wall,
+                        )
+                    )  # fmt: skip
+            consumer.deadline = next_deadline(consumer)
+    return found
+
+
+def _expired(lease: Lease, now: int) -> list[tuple[int, int]]:
+    if not lease.is_out:
+        return []
+    if lease.deadline <= now:
+        return _close_all(lease)
+    closed: list[tuple[int, int]] = []
+    while lease.marks and lease.marks[0][1] <= now:
+        offset, _ = lease.marks.pop(0)
+        for low, high in lease.unfinished():
+            if low < offset:
+                closed.extend(close_bits(lease, low, min(high, offset)))
+    return closed
+
+
+def next_deadline(consumer: Consumer) -> int:
+    """The earliest moment a lease of this consumer may run out."""
+    earliest = 1 << 62
+    for lease in consumer.leases.values():
+        mark = lease.marks[0][1] if lease.marks else lease.deadline
+        earliest = min(earliest, mark, lease.deadline)
+    return earliest
+
+
+def extend(consumer: Consumer, lease_id: int, from_offset: int, deadline: int) -> bool:
+    """Renews a lease from an offset on; messages below keep the time they had."""
+    lease = consumer.leases.get(lease_id)
+    if lease is None or deadline <= lease.deadline:
+        return lease is not None
+    if from_offset > lease.start:
+        if lease.marks is None:
+            lease.marks = []
+        if not lease.marks or from_offset > lease.marks[-1][0]:
+            lease.marks.append((min(from_offset, lease.end), lease.deadline))
+    lease.deadline = deadline
+    return True
+
+
+def decide_detach(
+    consumer: Consumer, started: dict[int, Ranges], now_wall: int, *, is_clean: bool
+) -> list[Returned]:
+    """Records for everything a leaving consumer held.
+
+    `started` tells, per lease, what the application had begun; the rest gets its attempt back.
+    """
+    found: list[Returned] = []
+    held_one = consumer.outstanding == 1
+    for lease in list(consumer.leases.values()):
+        cursor = lease.cursor
+        begun = started.get(lease.id, ())
+        for start, end in begun:
+            ranges = close_bits(lease, max(start, lease.start), min(end, lease.end))
+            if ranges:
+                found.append(_left(cursor, ranges, consumer, now_wall, is_clean, held_one))
+        ranges = _close_all(lease)
+        if ranges and is_clean:
+            found.append(_returned(cursor, ranges, Cause.UNSTARTED, 0.0, "", "", now_wall))
+        elif ranges:
+            found.append(_left(cursor, ranges, consumer, now_wall, is_clean, held_one))
+    return found
+
+
+def _left(
+    cursor: Cursor, ranges: list[tuple[int, int]], consumer: Consumer, now_wall: int,
+    is_clean: bool, is_alone: bool,  # noqa: FBT001 - private, both named at each call
+) -> Returned:  # fmt: skip
+    if is_clean:
+        return _returned(cursor, ranges, Cause.RELEASED, 0.0, "consumer closed", consumer.name, now_wall)
+    cause = Cause.LOST_ALONE if is_alone else Cause.LOST
+    return _returned(cursor, ranges, cause, None, "consumer lost", consumer.name, now_wall)
+
+
+def has_dead_letters(subscription: Subscription) -> bool:
+    """True when this subscription's failed messages go to a dead-letter topic."""
+    return subscription.is_durable and not names.is_dead_topic(subscription.topic.name)

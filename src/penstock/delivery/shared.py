@@ -1,0 +1,193 @@
+"""Kind `shared`: each message to one consumer with credit.
+
+`dispatch` looks at what waits and who has credit, makes leases, and returns offers; it decides
+nothing durable. Slices are as large as credit allows while there is more waiting than credit,
+and shared out evenly otherwise, so that no worker idles beside a hoarder.
+"""
+
+from typing import NamedTuple
+
+from penstock.delivery.apply import make_ready
+from penstock.delivery.state import UNTRIED, Consumer, Cursor, Lease, State, Subscription, Trial
+from penstock.vocabulary.limits import SLICE_COUNT_MAX
+from penstock.vocabulary.records import Delivered
+
+LOSSES_BEFORE_ISOLATION = 2
+
+
+class Offer(NamedTuple):
+    """A lease to hand over. `is_strict`: only after its Delivered record is durable."""
+
+    lease: Lease
+    record: Delivered
+    is_strict: bool
+
+
+def dispatch(state: State, subscription: Subscription, now: int) -> list[Offer]:
+    """Hands waiting messages to consumers with credit."""
+    consumers = [c for c in subscription.consumers or () if c.free > 0]
+    offers: list[Offer] = []
+    if not consumers:
+        return offers
+    for cursor in subscription.cursors:
+        if cursor.isolated:
+            _dispatch_isolated(state, cursor, offers, now)
+    cursors = [c for c in subscription.cursors if _has_waiting(c)]
+    while cursors and consumers:
+        consumers = [c for c in consumers if c.free > 0]
+        if not consumers:
+            break
+        subscription.turn += 1
+        consumer = consumers[subscription.turn % len(consumers)]
+        cursor = cursors[subscription.turn % len(cursors)]
+        limit = _limit(consumer, consumers, cursors)
+        run = _take_run(cursor, limit)
+        if run is None:
+            cursors = [c for c in cursors if _has_waiting(c)]
+            continue
+        start, end, trial = run
+        if trial.losses >= LOSSES_BEFORE_ISOLATION:
+            _isolate(cursor, start, end)
+            _dispatch_isolated(state, cursor, offers, now)
+            continue
+        offers.append(_offer(state, consumer, cursor, start, end, trial, now))
+    return offers
+
+
+def _has_waiting(cursor: Cursor) -> bool:
+    return bool(cursor.ready) or cursor.next < cursor.partition.next_offset
+
+
+def waiting_count(cursor: Cursor) -> int:
+    """Messages that could be offered now; an upper bound, exact when none has gaps."""
+    ready = sum(high - low for low, high in cursor.ready) if cursor.ready else 0
+    return ready + max(0, cursor.partition.next_offset - cursor.next)
+
+
+def _limit(consumer: Consumer, consumers: list[Consumer], cursors: list[Cursor]) -> int:
+    limit = min(consumer.free, SLICE_COUNT_MAX)
+    if len(consumers) > 1:
+        waiting = sum(waiting_count(cursor) for cursor in cursors)
+        if waiting < sum(other.free for other in consumers):
+            limit = min(limit, -(-waiting // len(consumers)))
+    mean = cursors[0].partition.mean_bytes
+    room = (consumer.credit_bytes - consumer.outstanding_bytes) // mean + 1
+    return max(1, min(limit, room))
+
+
+def _take_run(cursor: Cursor, limit: int) -> tuple[int, int, Trial] | None:
+    """Takes the next run of messages with one history out of what waits."""
+    if cursor.ready:
+        start, end = cursor.ready.pop(0)
+        upto = min(end, start + limit)
+        upto, trial = _uniform(cursor, start, upto)
+        if upto < end:
+            cursor.ready.insert(0, (upto, end))
+        if not cursor.ready:
+            cursor.ready = None
+        return start, upto, trial
+    end_of_log = cursor.partition.next_offset
+    for start, end in cursor.done.gaps(cursor.next, end_of_log):
+        upto, trial = _uniform(cursor, start, min(end, start + limit))
+        cursor.next = upto
+        return start, upto, trial
+    cursor.next = max(cursor.next, end_of_log)
+    return None
+
+
+def _uniform(cursor: Cursor, start: int, end: int) -> tuple[int, Trial]:
+    """Cuts start…end where the history of the messages changes."""
+    if cursor.trials:
+        for _, upto, found in cursor.trials.runs(start, end):
+            return upto, (UNTRIED if found is None else Trial(*found))
+    return end, UNTRIED
+
+
+def _isolate(cursor: Cursor, start: int, end: int) -> None:
+    if cursor.isolated is None:
+        cursor.isolated = []
+    cursor.isolated.append((start, end))
+
+
+def _dispatch_isolated(state: State, cursor: Cursor, offers: list[Offer], now: int) -> None:
+    """Messages that were lost twice go out in small slices to a consumer that holds nothing."""
+    while cursor.isolated:
+        consumers = [
+            c for c in cursor.subscription.consumers or () if c.is_attached and not c.is_gone
+        ]
+        idle = [c for c in consumers if c.outstanding == 0]
+        if not idle:
+            if consumers and not any(c.is_saving or c.is_isolated for c in consumers):
+                min(consumers, key=lambda c: c.outstanding).is_saving = True
+            return
+        start, end = cursor.isolated.pop(0)
+        upto, trial = _uniform(cursor, start, end)
+        upto = min(upto, start + max(1, trial.slice // 10))
+        if upto < end:
+            cursor.isolated.insert(0, (upto, end))
+        consumer = idle[0]
+        consumer.is_saving = False
+        consumer.is_isolated = True
+        offers.append(_offer(state, consumer, cursor, start, upto, trial, now))
+    cursor.isolated = None
+
+
+def _offer(
+    state: State, consumer: Consumer, cursor: Cursor, start: int, end: int, trial: Trial, now: int
+) -> Offer:
+    subscription = cursor.subscription
+    count = end - start
+    is_alone = (
+        count == 1 and consumer.outstanding == 0 and (consumer.is_isolated or consumer.credit == 1)
+    )
+    deadline = now + int(subscription.policy.lease_s * 1000)
+    number = state.next_lease_id
+    state.next_lease_id = number + 1
+    lease = Lease(number, consumer, cursor, start, end, trial.attempt + 1, deadline)
+    lease.bytes_each = cursor.partition.mean_bytes
+    lease.is_alone = is_alone
+    if not consumer.leases or deadline < consumer.deadline:
+        consumer.deadline = deadline
+    consumer.leases[number] = lease
+    consumer.outstanding += count
+    consumer.outstanding_bytes += count * lease.bytes_each
+    cursor.leased += count
+    record = Delivered(
+        subscription.topic.id, cursor.partition.index, subscription.id, start, end, is_alone,
+        consumer.id,
+    )  # fmt: skip
+    return Offer(lease, record, start < cursor.strict_below or trial.losses > 0)
+
+
+def due(cursor: Cursor, now: int) -> bool:
+    """Moves messages whose back-off is over to what may be offered; True when there were any."""
+    moved = False
+    while cursor.delayed and cursor.delayed[0][0] <= now:
+        _, start, end, _, _ = cursor.delayed.pop(0)
+        make_ready(cursor, start, end)
+        moved = True
+    if not cursor.delayed:
+        cursor.delayed = None
+    return moved
+
+
+def after_recovery(cursor: Cursor) -> None:
+    """Rebuilds what may be offered: everything not finished, backing off or doomed."""
+    partition = cursor.partition
+    cursor.next = partition.next_offset
+    cursor.strict_below = partition.next_offset
+    runs = list(cursor.done.gaps(cursor.done.floor, partition.next_offset))
+    away = [(start, end) for _, start, end, _, _ in cursor.delayed or ()]
+    if cursor.doomed is not None:
+        away += cursor.doomed.ranges()
+        if cursor.doomed.floor:
+            away.append((0, cursor.doomed.floor))
+    for low, high in away:
+        runs = [
+            (a, b)
+            for start, end in runs
+            for a, b in ((start, min(end, low)), (max(start, high), end))
+            if a < b
+        ]
+    cursor.ready = runs or None
+    cursor.isolated = None

@@ -1,0 +1,126 @@
+"""The durable state of a topic ↔ plain lists, one piece of a snapshot each."""
+
+from typing import Any
+
+import msgspec
+
+from penstock.delivery.apply import add_subscription, add_topic
+from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
+from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
+
+
+def topic_state(topic: Topic) -> list[Any]:
+    """Everything durable about a topic, its partitions and its subscriptions."""
+    return [
+        topic.id,
+        topic.name,
+        topic.policy,
+        topic.created_at,
+        topic.applied,
+        [_partition_state(partition) for partition in topic.partitions],
+        [_subscription_state(subscription) for subscription in topic.durable_subscriptions()],
+    ]
+
+
+def _partition_state(partition: Partition) -> list[Any]:
+    publishers = [
+        (key, p.epoch, p.last, p.first, p.base, p.used_at)
+        for key, p in (partition.publishers or {}).items()
+        if p.last >= 0
+    ]
+    return [
+        partition.next_offset,
+        partition.released.state(),
+        partition.retained,
+        publishers,
+        partition.lost.state() if partition.lost is not None else None,
+        partition.held,
+        partition.held_bytes,
+    ]
+
+
+def _subscription_state(subscription: Subscription) -> list[Any]:
+    return [
+        subscription.id,
+        subscription.name,
+        subscription.policy,
+        subscription.created_at,
+        [_cursor_state(cursor) for cursor in subscription.cursors],
+    ]
+
+
+def _cursor_state(cursor: Cursor) -> list[Any]:
+    return [
+        cursor.done.state(),
+        cursor.trials.items() if cursor.trials else None,
+        [row[1:] for row in cursor.delayed] if cursor.delayed else None,
+        cursor.reasons,
+        cursor.doomed.state() if cursor.doomed is not None else None,
+        cursor.attached,
+        cursor.acked,
+        cursor.dead,
+        cursor.expired,
+        cursor.dropped,
+    ]
+
+
+def restore_topic(state: State, piece: list[Any], now: int, wall: int) -> Topic:
+    """Puts a topic from a snapshot into the state."""
+    topic_id, name, policy, created_at, applied, partitions, subscriptions = piece
+    record = TopicCreated(
+        topic_id, name, len(partitions), msgspec.convert(policy, TopicPolicy), created_at
+    )
+    topic = add_topic(state, record)
+    topic.is_pending = False
+    topic.applied = applied
+    for partition, row in zip(topic.partitions, partitions, strict=True):
+        _restore_partition(partition, row)
+    for row in subscriptions:
+        _restore_subscription(state, topic, row, now, wall)
+    return topic
+
+
+def _restore_partition(partition: Partition, row: list[Any]) -> None:
+    next_offset, released, retained, publishers, lost, held, held_bytes = row
+    partition.next_offset = partition.reserved = next_offset
+    partition.released = RangeSet.restored(released)
+    partition.retained = retained
+    for key, epoch, last, first, base, used_at in publishers:
+        publisher = Publisher(epoch, used_at)
+        publisher.last = publisher.decided = last
+        publisher.first, publisher.base = first, base
+        if partition.publishers is None:
+            partition.publishers = {}
+        partition.publishers[key] = publisher
+    partition.lost = None if lost is None else RangeSet.restored(lost)
+    partition.held, partition.held_bytes = held, held_bytes
+
+
+def _restore_subscription(state: State, topic: Topic, row: list[Any], now: int, wall: int) -> None:
+    subscription_id, name, policy, created_at, cursors = row
+    record = SubscriptionCreated(
+        topic.id, subscription_id, name, (), msgspec.convert(policy, SubscriptionPolicy), created_at
+    )
+    subscription = add_subscription(state, record, is_durable=True)
+    subscription.is_pending = False
+    for partition, fields in zip(topic.partitions, cursors, strict=True):
+        cursor = Cursor(subscription, partition, 0)
+        _restore_cursor(cursor, fields, now, wall)
+        subscription.cursors.append(cursor)
+
+
+def _restore_cursor(cursor: Cursor, fields: list[Any], now: int, wall: int) -> None:
+    done, trials, delayed, reasons, doomed = fields[:5]
+    cursor.done = RangeSet.restored(done)
+    cursor.trials = RangeMap.restored(trials) if trials else None
+    if delayed:
+        cursor.delayed = sorted(
+            (now + min(max(due_wall - wall, 0), delay), start, end, due_wall, delay)
+            for start, end, due_wall, delay in delayed
+        )
+    if reasons:
+        cursor.reasons = {offset: (reason, who) for offset, (reason, who) in reasons.items()}
+    cursor.doomed = RangeSet.restored(doomed) if doomed else None
+    cursor.attached, cursor.acked, cursor.dead, cursor.expired, cursor.dropped = fields[5:]

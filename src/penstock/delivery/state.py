@@ -1,0 +1,302 @@
+"""The broker's state: topics, partitions, subscriptions, cursors; and, volatile, consumers, leases.
+
+Durable fields change only in `apply`. Fields under a "volatile" comment are rebuilt or empty
+after a restart. Objects are small on purpose: there may be 100,000 topics.
+"""
+
+from typing import Any, NamedTuple
+
+from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.records import partition_key
+
+
+class Trial(NamedTuple):
+    """What is known of the attempts on a delivered, unfinished message."""
+
+    attempt: int = 0
+    """Deliveries so far."""
+    counted: int = 0
+    """Those that count toward `max_attempts`."""
+    losses: int = 0
+    """Times its consumer vanished with it."""
+    slice: int = 0
+    """Messages in the slice it was last delivered in."""
+    out: int = 0
+    """0 = with the broker, 1 = out with others, 2 = out alone."""
+
+
+UNTRIED = Trial()
+
+
+class Publisher:
+    """How far one publisher got in one partition."""
+
+    __slots__ = ("base", "decided", "epoch", "first", "last", "used_at")
+
+    def __init__(self, epoch: int, used_at: int) -> None:
+        self.epoch = epoch
+        self.last = -1
+        """Highest sequence that is durable."""
+        self.first = -1
+        """First sequence of the newest durable batch, stored at `base`."""
+        self.base = -1
+        self.used_at = used_at
+        # volatile
+        self.decided = -1
+
+
+class Partition:
+    """One ordered slice of a topic."""
+
+    __slots__ = (
+        "held", "held_bytes", "index", "key", "lost", "mean_bytes", "next_offset", "publishers",
+        "released", "reserved", "retained", "topic",
+    )  # fmt: skip
+
+    def __init__(self, topic: "Topic", index: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.key = partition_key(topic.id, index)
+        self.next_offset = 0
+        self.released = RangeSet()
+        self.retained: list[list[int]] | None = None
+        """[start, end, newest publish time ms] of messages no durable cursor covered."""
+        self.publishers: dict[bytes, Publisher] | None = None
+        self.lost: RangeSet | None = None
+        self.held = 0
+        """Messages not released."""
+        self.held_bytes = 0
+        # volatile
+        self.reserved = 0
+        """Offset the next decided publish gets; `next_offset` follows when it is durable."""
+        self.mean_bytes = 256
+
+
+class Topic:
+    """A named sequence of messages."""
+
+    __slots__ = (
+        "applied", "created_at", "id", "is_pending", "is_removing", "name", "partitions", "policy",
+        "subscriptions", "turn",
+    )  # fmt: skip
+
+    def __init__(self, topic_id: int, name: str, policy: TopicPolicy, created_at: int) -> None:
+        self.id = topic_id
+        self.name = name
+        self.policy = policy
+        self.created_at = created_at
+        self.partitions: list[Partition] = []
+        self.subscriptions: dict[str, Subscription] | None = None
+        self.applied = 0
+        """Position of the last record applied to this topic."""
+        # volatile
+        self.is_pending = True
+        self.is_removing = False
+        self.turn = 0
+
+    def durable_subscriptions(self) -> "list[Subscription]":
+        """Subscriptions that hold messages."""
+        if not self.subscriptions:
+            return []
+        return [s for s in self.subscriptions.values() if s.is_durable and not s.is_pending]
+
+    def every_subscription(self) -> "list[Subscription]":
+        """Durable and ephemeral ones that exist."""
+        if not self.subscriptions:
+            return []
+        return [s for s in self.subscriptions.values() if not s.is_pending]
+
+
+class Subscription:
+    """A durable, named cursor on a topic (or an ephemeral one)."""
+
+    __slots__ = (
+        "consumers", "created_at", "cursors", "id", "is_durable", "is_pending", "is_removing", "name",
+        "policy", "topic", "turn",
+    )  # fmt: skip
+
+    def __init__(
+        self, topic: Topic, subscription_id: int, name: str, policy: SubscriptionPolicy,
+        created_at: int, *, is_durable: bool,
+    ) -> None:  # fmt: skip
+        self.topic = topic
+        self.id = subscription_id
+        self.name = name
+        self.policy = policy
+        self.created_at = created_at
+        self.cursors: list[Cursor] = []
+        # volatile
+        self.is_durable = is_durable
+        self.is_pending = True
+        self.is_removing = False
+        self.consumers: list[Consumer] | None = None
+        self.turn = 0
+
+
+class Cursor:
+    """One subscription's place in one partition."""
+
+    __slots__ = (
+        "acked", "attached", "dead", "delayed", "done", "doomed", "dropped", "expired", "isolated",
+        "leased", "moving", "next", "partition", "ready", "reasons", "settling", "strict_below",
+        "subscription", "trials",
+    )  # fmt: skip
+
+    def __init__(self, subscription: Subscription, partition: Partition, start: int) -> None:
+        self.subscription = subscription
+        self.partition = partition
+        self.done = RangeSet(start)
+        self.trials: RangeMap | None = None
+        self.delayed: list[tuple[int, int, int, int, int]] | None = None
+        """(due monotonic ms, start, end, due wall ms, delay ms), sorted."""
+        self.reasons: dict[int, tuple[str, str]] | None = None
+        """offset → (last reason, consumer)."""
+        self.doomed: RangeSet | None = None
+        """On the way to the dead-letter topic."""
+        self.attached = 0
+        self.acked = 0
+        self.dead = 0
+        self.expired = 0
+        self.dropped = 0
+        # volatile
+        self.next = start
+        """Everything at or above was never offered since the broker started."""
+        self.ready: list[tuple[int, int]] | None = None
+        """Ranges below `next` to offer again, oldest first."""
+        self.isolated: list[tuple[int, int]] | None = None
+        """Ranges to offer only to a consumer that holds nothing else."""
+        self.strict_below = 0
+        """Below this, a delivery is written before it is handed over."""
+        self.leased = 0
+        self.settling = 0
+        """Decided, not yet durable: neither leased nor waiting."""
+        self.moving: set[int] | None = None
+        """Start offsets of doomed messages whose move is decided."""
+
+    def trial(self, offset: int) -> Trial:
+        """What is known of one message's attempts."""
+        found = self.trials.get(offset) if self.trials else None
+        return UNTRIED if found is None else Trial(*found)
+
+
+class Consumer:
+    """One connected reader of a subscription. All volatile."""
+
+    __slots__ = (
+        "credit", "credit_bytes", "deadline", "id", "is_attached", "is_gone", "is_isolated",
+        "is_saving", "leases", "name", "outstanding", "outstanding_bytes", "pending_reads", "sink",
+        "subscription",
+    )  # fmt: skip
+
+    def __init__(
+        self, consumer_id: int, name: str, subscription: Subscription, credit: int,
+        credit_bytes: int, sink: Any,
+    ) -> None:  # fmt: skip
+        self.id = consumer_id
+        self.name = name
+        self.subscription = subscription
+        self.credit = credit
+        self.credit_bytes = credit_bytes
+        self.sink = sink
+        self.outstanding = 0
+        self.outstanding_bytes = 0
+        self.leases: dict[int, Lease] = {}
+        self.deadline = 0
+        """No lease of this consumer ends earlier."""
+        self.is_attached = False
+        self.is_gone = False
+        self.is_isolated = False
+        self.is_saving = False
+        """Gets nothing new until it holds nothing: an isolated message waits for it."""
+        self.pending_reads = 0
+
+    @property
+    def free(self) -> int:
+        """Messages it may still be handed."""
+        if not self.is_attached or self.is_gone or self.is_isolated or self.is_saving:
+            return 0
+        if self.outstanding_bytes >= self.credit_bytes:
+            return 0
+        return self.credit - self.outstanding
+
+
+class Lease:
+    """One slice of one partition in one consumer's hands."""
+
+    __slots__ = (
+        "attempt", "bytes_each", "consumer", "count", "cursor", "deadline", "end", "id", "is_alone",
+        "is_out", "marks", "open", "start",
+    )  # fmt: skip
+
+    def __init__(
+        self, lease_id: int, consumer: Consumer, cursor: Cursor, start: int, end: int,
+        attempt: int, deadline: int,
+    ) -> None:  # fmt: skip
+        self.id = lease_id
+        self.consumer = consumer
+        self.cursor = cursor
+        self.start = start
+        self.end = end
+        self.attempt = attempt
+        self.deadline = deadline
+        self.count = end - start
+        self.open: int | None = None
+        """Bits of the unfinished messages; None = all of them."""
+        self.marks: list[tuple[int, int]] | None = None
+        """(offset, deadline): messages below offset were not renewed past that deadline."""
+        self.bytes_each = 0
+        self.is_alone = False
+        self.is_out = True
+
+    def mask(self) -> int:
+        """Bits of the unfinished messages."""
+        return (1 << (self.end - self.start)) - 1 if self.open is None else self.open
+
+    def unfinished(self) -> list[tuple[int, int]]:
+        """Ranges of the unfinished messages."""
+        if self.open is None:
+            return [(self.start, self.end)]
+        return bit_ranges(self.open, self.start)
+
+
+class State:
+    """Everything the broker knows."""
+
+    def __init__(self) -> None:
+        self.topics: dict[int, Topic] = {}
+        self.names: dict[str, Topic] = {}
+        self.subscriptions: dict[int, Subscription] = {}
+        self.next_topic_id = 1
+        self.next_subscription_id = 1
+        self.next_consumer_id = 1
+        self.next_lease_id = 1
+        self.generation = 0
+        self.attached: dict[int, tuple[int, str]] = {}
+        """consumer id → (subscription id, name) of consumers attached in the log."""
+        self.written_topics = 0
+        """How many topics have durability `written`."""
+        self.ignore_unknown_upto = 0
+        """Records before this position may speak of topics deleted while the snapshot was made."""
+
+    def next_ids(self) -> tuple[int, int, int]:
+        """Numbers that were never used, for a snapshot."""
+        return self.next_topic_id, self.next_subscription_id, self.next_consumer_id
+
+    def set_next_ids(self, ids: tuple[int, int, int]) -> None:
+        """From a snapshot."""
+        self.next_topic_id = max(self.next_topic_id, ids[0])
+        self.next_subscription_id = max(self.next_subscription_id, ids[1])
+        self.next_consumer_id = max(self.next_consumer_id, ids[2])
+
+
+def bit_ranges(mask: int, base: int) -> list[tuple[int, int]]:
+    """The runs of ones in `mask`, as offset ranges from `base`."""
+    ranges: list[tuple[int, int]] = []
+    while mask:
+        low = (mask & -mask).bit_length() - 1
+        shifted = mask >> low
+        length = (~shifted & (shifted + 1)).bit_length() - 1
+        ranges.append((base + low, base + low + length))
+        mask = (shifted >> length) << (low + length)
+    return ranges

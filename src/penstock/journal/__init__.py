@@ -1,0 +1,1 @@
+"""What survives a crash: records in groups in segments, snapshots, recovery, compaction."""

@@ -1,0 +1,184 @@
+"""The port to a folder of files, and the real one. The only journal module that calls the OS.
+
+A Disk holds a flat set of named files. Names become durable with `sync_names`, contents with
+`File.sync`. Every method raises OSError on failure and never retries.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Protocol
+
+from penstock.vocabulary.errors import StoreInUse
+
+
+class File(Protocol):
+    """One open file."""
+
+    name: str
+    size: int
+
+    def pread(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+        ...
+
+    def pwrite(self, offset: int, data: bytes) -> None:
+        """Writes all of `data`; a short write is continued, an error is raised."""
+        ...
+
+    def sync(self) -> None:
+        """Returns when everything written to this file so far is durable."""
+        ...
+
+    def close(self) -> None:
+        """Ends the use of this file."""
+        ...
+
+
+class Disk(Protocol):
+    """One folder."""
+
+    def names(self) -> list[str]:
+        """All file names, sorted."""
+        ...
+
+    def open(self, name: str) -> File:
+        """An existing file. Raises FileNotFoundError."""
+        ...
+
+    def create(self, name: str, size: int) -> File:
+        """A new file of `size` bytes that read as zeros. Raises FileExistsError."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Gives a file a new name, replacing what had it."""
+        ...
+
+    def unlink(self, name: str) -> None:
+        """Removes a file."""
+        ...
+
+    def sync_names(self) -> None:
+        """Returns when creations, renames and removals so far are durable."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Space left for new files."""
+        ...
+
+    def lock(self) -> None:
+        """Claims the folder for one writer. Raises StoreInUse."""
+        ...
+
+    def close(self) -> None:
+        """Releases the lock."""
+        ...
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    def __init__(self, name: str, descriptor: int) -> None:
+        self.name = name
+        self.size = os.fstat(descriptor).st_size
+        self._descriptor = descriptor
+
+    def pread(self, offset: int, length: int) -> bytes:
+        data = os.pread(self._descriptor, length, offset)
+        while len(data) < length:
+            more = os.pread(self._descriptor, length - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def pwrite(self, offset: int, data: bytes) -> None:
+        written = os.pwrite(self._descriptor, data, offset)
+        while written < len(data):
+            written += os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
+        self.size = max(self.size, offset + len(data))
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class FolderDisk:
+    """A real folder, files 0600, folder 0700."""
+
+    LOCK = "lock"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = -1
+        if not folder.exists():
+            folder.mkdir(mode=0o700, parents=True)
+            _sync_folder(folder.parent)
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+    def names(self) -> list[str]:
+        return sorted(name for name in os.listdir(self._folder) if name != self.LOCK)
+
+    def open(self, name: str) -> RealFile:
+        return RealFile(name, os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._folder))
+
+    def create(self, name: str, size: int) -> RealFile:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(name, flags, 0o600, dir_fd=self._folder)
+        try:
+            if size:
+                os.posix_fallocate(descriptor, 0, size)
+        except OSError:
+            os.close(descriptor)
+            os.unlink(name, dir_fd=self._folder)
+            raise
+        return RealFile(name, descriptor)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+
+    def unlink(self, name: str) -> None:
+        os.unlink(name, dir_fd=self._folder)
+
+    def sync_names(self) -> None:
+        os.fsync(self._folder)
+
+    def free_bytes(self) -> int:
+        usage = os.statvfs(self._folder)
+        return usage.f_bavail * usage.f_frsize
+
+    def lock(self) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self.LOCK, flags, 0o600, dir_fd=self._folder)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip("\0\n ") or "?"
+            os.close(descriptor)
+            raise StoreInUse(
+                f"the store {self.folder} is open in process {owner}; stop that process, "
+                "or use its client instead of opening the folder twice"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self._lock = descriptor
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,206 @@
+"""Records in groups: what one write and one sync make durable together. Pure.
+
+A group starts on a 512-byte edge of its segment:
+
+    0   4s  magic "PGRP"
+    4   u32 record count
+    8   u32 length in bytes, header included, padding to the next edge not
+    12  u32 flags (1 = footer: the payload is the index of a sealed segment, not records)
+    16  u64 position of this group in the log
+    24  u64 durable_upto: the log was synced up to here when this group was written
+    32  u64 salt of the segment's present life
+    40  u64 number of the group's first record since the store began
+    48  u64 checksum over header and payload
+    56  …   per record: u64 checksum, the record, zeros up to a multiple of 8
+
+A record's checksum is seeded with salt and position, so bytes from another place or an earlier
+life of the segment never pass. A position is `segment sequence << 32 | byte in the segment`.
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+EDGE: Final = 512
+MAGIC: Final = b"PGRP"
+FOOTER: Final = 1
+
+_HEAD: Final = Struct("<4sIIIQQQQ")
+_SUM: Final = Struct("<Q")
+HEADER_BYTES: Final = _HEAD.size + _SUM.size
+RECORD_OVERHEAD: Final = _SUM.size
+_RECORD_MIN: Final = 12
+_PADS: Final = tuple(bytes(n) for n in range(EDGE))
+_SALT_AT: Final = 32
+
+
+class Group(NamedTuple):
+    """A group found valid in a segment."""
+
+    position: int
+    count: int
+    length: int
+    flags: int
+    durable_upto: int
+    first_record: int
+
+    @property
+    def end(self) -> int:
+        """Byte in the segment where the next group may start."""
+        return align(self.position & 0xFFFFFFFF) + align(self.length)
+
+
+def align(length: int) -> int:
+    """The next 512-byte edge at or above `length`."""
+    return (length + EDGE - 1) & ~(EDGE - 1)
+
+
+def record_bytes(length: int) -> int:
+    """Bytes a record of this length takes inside a group."""
+    return RECORD_OVERHEAD + ((length + 7) & ~7)
+
+
+def build(
+    records: list[bytes], position: int, durable_upto: int, salt: int, first_record: int
+) -> tuple[bytes, list[int]]:
+    """A group ready to write, padded to an edge, and the position of each record in it."""
+    parts: list[bytes] = []
+    places: list[int] = []
+    at = position + HEADER_BYTES
+    pack = _SUM.pack
+    for record in records:
+        places.append(at)
+        parts.append(pack(xxh3_64_intdigest(record, salt ^ at)))
+        parts.append(record)
+        pad = -len(record) & 7
+        if pad:
+            parts.append(_PADS[pad])
+        at += 8 + len(record) + pad
+    return _close(parts, len(records), 0, position, durable_upto, salt, first_record), places
+
+
+def build_footer(
+    payload: bytes, position: int, durable_upto: int, salt: int, first_record: int
+) -> bytes:
+    """The last group of a sealed segment."""
+    return _close([payload], 0, FOOTER, position, durable_upto, salt, first_record)
+
+
+def _close(
+    parts: list[bytes], count: int, flags: int, position: int, durable_upto: int, salt: int,
+    first_record: int,
+) -> bytes:  # fmt: skip
+    payload = b"".join(parts)
+    length = HEADER_BYTES + len(payload)
+    head = _HEAD.pack(MAGIC, count, length, flags, position, durable_upto, salt, first_record)
+    checksum = xxh3_64_intdigest(payload, xxh3_64_intdigest(head, salt))
+    return b"".join((head, _SUM.pack(checksum), payload, _PADS[-length % EDGE]))
+
+
+def parse(data: bytes | memoryview, at: int, sequence: int, salt: int) -> Group | None:
+    """The group at byte `at` of a segment, or None when there is no valid one."""
+    return _parse(data, at, sequence << 32 | at, salt)
+
+
+def footer_payload(data: bytes, position: int, salt: int) -> bytes | None:
+    """The index in the footer group that `data` starts with, or None when it is not whole."""
+    found = _parse(data, 0, position, salt)
+    if found is None or not found.flags & FOOTER:
+        return None
+    return data[HEADER_BYTES : found.length]
+
+
+def _parse(data: bytes | memoryview, at: int, place: int, salt: int) -> Group | None:
+    if at + HEADER_BYTES > len(data):
+        return None
+    magic, count, length, flags, position, durable_upto, found_salt, first = _HEAD.unpack_from(
+        data, at
+    )
+    if magic != MAGIC or found_salt != salt or position != place:
+        return None
+    if length < HEADER_BYTES or at + length > len(data):
+        return None
+    view = memoryview(data)
+    seed = xxh3_64_intdigest(view[at : at + _HEAD.size], salt)
+    if xxh3_64_intdigest(view[at + HEADER_BYTES : at + length], seed) != _SUM.unpack_from(
+        data, at + _HEAD.size
+    )[0]:
+        return None
+    return Group(position, count, length, flags, durable_upto, first)
+
+
+def peek_identity(data: bytes | memoryview, at: int) -> tuple[int, int] | None:
+    """(sequence, salt) claimed by a group at `at`, checked only by its own checksum."""
+    if at + HEADER_BYTES > len(data):
+        return None
+    magic, _, _, _, position, _, salt, _ = _HEAD.unpack_from(data, at)
+    if magic != MAGIC or parse(data, at, position >> 32, salt) is None:
+        return None
+    return position >> 32, salt
+
+
+def find_next(data: bytes, at: int, sequence: int, salt: int) -> Group | None:
+    """The first valid group on an edge at or after `at`."""
+    mark = _SUM.pack(salt)
+    place = data.find(mark, at)
+    while place >= 0:
+        start = place - _SALT_AT
+        if start >= at and start % EDGE == 0:
+            group = parse(data, start, sequence, salt)
+            if group is not None:
+                return group
+        place = data.find(mark, place + 1)
+    return None
+
+
+def holds_salt(data: bytes, at: int, salt: int) -> bool:
+    """True when something of this segment's present life was written at or after `at`."""
+    return data.find(_SUM.pack(salt), at) >= 0
+
+
+def records(data: bytes | memoryview, group: Group) -> list[tuple[int, bytes]]:
+    """(position, bytes) of each record of a group that `parse` found valid."""
+    found: list[tuple[int, bytes]] = []
+    base = group.position & ~0xFFFFFFFF
+    at = (group.position & 0xFFFFFFFF) + HEADER_BYTES
+    for _ in range(group.count):
+        length = int.from_bytes(data[at + 8 : at + 12], "little")
+        found.append((base | at, bytes(data[at + 8 : at + 8 + length])))
+        at += record_bytes(length)
+    return found
+
+
+def read_record(data: bytes | memoryview, at: int, position: int, salt: int) -> bytes | None:
+    """The record at byte `at`, or None when its own checksum does not hold there."""
+    if at + RECORD_OVERHEAD + _RECORD_MIN > len(data):
+        return None
+    length = int.from_bytes(data[at + 8 : at + 12], "little")
+    if length < _RECORD_MIN or at + 8 + length > len(data):
+        return None
+    record = bytes(data[at + 8 : at + 8 + length])
+    if xxh3_64_intdigest(record, salt ^ position) != _SUM.unpack_from(data, at)[0]:
+        return None
+    return record
+
+
+def rescue(
+    data: bytes | memoryview, start: int, end: int, sequence: int, salt: int
+) -> list[tuple[int, bytes]]:
+    """Every record in a damaged stretch that its own checksum still proves."""
+    found: list[tuple[int, bytes]] = []
+    at = start
+    while at + RECORD_OVERHEAD + _RECORD_MIN <= end:
+        position = sequence << 32 | at
+        record = read_record(data[:end], at, position, salt) if _plausible(data, at, end) else None
+        if record is None:
+            at += 8
+        else:
+            found.append((position, record))
+            at += record_bytes(len(record))
+    return found
+
+
+def _plausible(data: bytes | memoryview, at: int, end: int) -> bool:
+    length = int.from_bytes(data[at + 8 : at + 12], "little")
+    return _RECORD_MIN <= length <= end - at - 8 and 1 <= data[at + 12] <= 7

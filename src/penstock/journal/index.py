@@ -1,0 +1,367 @@
+"""Where each held message lies: spans tell which segments, entries tell which byte.
+
+A span says that a partition has `live` held messages between two offsets in one segment; spans
+are part of snapshots. Entries give the records of one segment: in memory while the segment is
+open, in its footer once sealed. Entries can always be rebuilt from the log.
+
+Footer payload: u32 partitions, u32 zero; per partition u64 key, u64 entry count; then the
+entries of each in the same order, 3 × u64: first offset, last offset, byte << 32 | length.
+The key of copied (compacted) records has bit 63 set, because their offsets have gaps.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from struct import Struct
+from threading import RLock
+from typing import Any, Final, NamedTuple
+
+from penstock.journal.segment import Segment
+from penstock.vocabulary.records import Copied, Published, Record, Unit, partition_key
+
+COPY_BIT: Final = 1 << 63
+ENTRY_BYTES: Final = 24
+PARTITION_BYTES: Final = 16
+_COUNT: Final = Struct("<II")
+_ROW: Final = Struct("<QQ")
+_FOOTERS_CACHED: Final = 4
+
+Entries = dict[int, "array[int]"]
+
+
+class Place(NamedTuple):
+    """Where the record holding some offsets lies."""
+
+    segment: Segment
+    sequence: int
+    byte: int
+    length: int
+    first: int
+    last: int
+
+    @property
+    def position(self) -> int:
+        """The record's position in the log."""
+        return self.sequence << 32 | self.byte
+
+
+class Span:
+    """Held messages of one partition in one segment; `offsets` lists them when they have gaps."""
+
+    __slots__ = ("first", "last", "live", "offsets", "segment")
+
+    def __init__(self, segment: int, first: int, last: int, live: int) -> None:
+        self.segment = segment
+        self.first = first
+        self.last = last
+        self.live = live
+        self.offsets: array[int] | None = None
+
+
+def _first(span: Span) -> int:
+    return span.first
+
+
+class Index:
+    """Spans and entries of every partition. Thread-safe."""
+
+    def __init__(
+        self,
+        load_footer: Callable[[Segment], Entries],
+        copy_holds: Callable[[Place, int], bool],
+    ) -> None:
+        self.segments: dict[int, Segment] = {}
+        self.log_end = 0
+        self._load_footer = load_footer
+        self._copy_holds = copy_holds
+        self._dense: dict[int, list[Span]] = {}
+        self._copies: dict[int, list[Span]] = {}
+        self._open: dict[int, Entries] = {}
+        self._open_bytes: dict[int, int] = {}
+        self._footers: OrderedDict[int, Entries] = OrderedDict()
+        self._lock = RLock()
+
+    # -- entries ---------------------------------------------------------------------------------
+
+    def note(self, record: Record, sequence: int, byte: int, length: int) -> None:
+        """Remembers the place of a record that holds messages."""
+        if isinstance(record, Published):
+            key = partition_key(record.topic_id, record.partition)
+            self._add_entry(sequence, key, record.base, record.end - 1, byte << 32 | length)
+        elif isinstance(record, Copied):
+            key = partition_key(record.topic_id, record.partition) | COPY_BIT
+            self._add_entry(
+                sequence, key, record.offsets[0], record.offsets[-1], byte << 32 | length
+            )
+        elif isinstance(record, Unit):
+            for part in record.records:
+                self.note(part, sequence, byte, length)
+
+    def _add_entry(self, sequence: int, key: int, first: int, last: int, place: int) -> None:
+        with self._lock:
+            entries = self._open.get(sequence)
+            if entries is None:
+                entries = self._open[sequence] = {}
+            rows = entries.get(key)
+            grown = ENTRY_BYTES
+            if rows is None:
+                entries[key] = array("Q", (first, last, place))
+                grown += PARTITION_BYTES
+            else:
+                rows.extend((first, last, place))
+            self._open_bytes[sequence] = self._open_bytes.get(sequence, _COUNT.size) + grown
+
+    def open_entries(self, sequence: int) -> Entries:
+        """The entries of a segment that has no footer yet."""
+        return self._open.get(sequence, {})
+
+    def footer_bytes(self, sequence: int) -> int:
+        """Size of the footer payload this segment would have now."""
+        return self._open_bytes.get(sequence, _COUNT.size)
+
+    def encode_footer(self, sequence: int) -> bytes:
+        """The footer payload of a segment."""
+        entries = self._open.get(sequence, {})
+        parts = [_COUNT.pack(len(entries), 0)]
+        parts.extend(_ROW.pack(key, len(rows) // 3) for key, rows in entries.items())
+        parts.extend(rows.tobytes() for rows in entries.values())
+        return b"".join(parts)
+
+    def sealed(self, segment: Segment) -> None:
+        """The segment has its footer: its entries need not stay in memory."""
+        with self._lock:
+            entries = self._open.pop(segment.sequence, {})
+            self._open_bytes.pop(segment.sequence, None)
+            self._keep_footer(segment.sequence, entries)
+            if segment.live == 0:
+                segment.empty_at = self.log_end
+
+    def _keep_footer(self, sequence: int, entries: Entries) -> None:
+        self._footers[sequence] = entries
+        while len(self._footers) > _FOOTERS_CACHED:
+            self._footers.popitem(last=False)
+
+    def _entries(self, segment: Segment) -> Entries:
+        entries = self._open.get(segment.sequence)
+        if entries is not None:
+            return entries
+        entries = self._footers.get(segment.sequence)
+        if entries is None:
+            entries = self._load_footer(segment) if segment.is_sealed else {}
+            self._keep_footer(segment.sequence, entries)
+        else:
+            self._footers.move_to_end(segment.sequence)
+        return entries
+
+    # -- spans -----------------------------------------------------------------------------------
+
+    def hold(self, key: int, first: int, last: int, sequence: int) -> None:
+        """Messages first…last of a partition are in this segment and held."""
+        with self._lock:
+            count = last - first + 1
+            spans = self._dense.setdefault(key, [])
+            if spans and spans[-1].segment == sequence and spans[-1].last + 1 == first:
+                spans[-1].last = last
+                spans[-1].live += count
+            else:
+                spans.append(Span(sequence, first, last, count))
+            segment = self.segments[sequence]
+            segment.live += count
+            segment.stored += count
+
+    def hold_copies(self, key: int, offsets: Iterable[int], sequence: int) -> None:
+        """These messages of a partition have a copy in this segment."""
+        with self._lock:
+            fresh = array("Q", offsets)
+            if not fresh:
+                return
+            span = Span(sequence, fresh[0], fresh[-1], len(fresh))
+            span.offsets = fresh
+            self._copies.setdefault(key, []).append(span)
+            segment = self.segments[sequence]
+            segment.live += len(fresh)
+            segment.stored += len(fresh)
+
+    def release(self, key: int, start: int, end: int) -> None:
+        """Nothing holds start…end of a partition any more."""
+        with self._lock:
+            spans = self._dense.get(key)
+            if spans:
+                self._release_dense(key, spans, start, end)
+            copies = self._copies.get(key)
+            if copies:
+                self._release_copies(key, copies, start, end)
+
+    def _release_dense(self, key: int, spans: list[Span], start: int, end: int) -> None:
+        at = max(bisect_right(spans, start, key=_first) - 1, 0)
+        while at < len(spans) and spans[at].first < end:
+            span = spans[at]
+            count = min(end, span.last + 1) - max(start, span.first)
+            if count > 0:
+                self._lower(span, count)
+            if span.live <= 0:
+                del spans[at]
+            else:
+                at += 1
+        if not spans:
+            del self._dense[key]
+
+    def _release_copies(self, key: int, spans: list[Span], start: int, end: int) -> None:
+        for span in list(spans):
+            assert span.offsets is not None
+            low, high = bisect_left(span.offsets, start), bisect_left(span.offsets, end)
+            if high > low:
+                del span.offsets[low:high]
+                self._lower(span, high - low)
+                if not span.offsets:
+                    spans.remove(span)
+                else:
+                    span.first, span.last = span.offsets[0], span.offsets[-1]
+        if not spans:
+            del self._copies[key]
+
+    def _lower(self, span: Span, count: int) -> None:
+        span.live -= count
+        segment = self.segments[span.segment]
+        segment.live -= count
+        assert segment.live >= 0, f"segment {segment.sequence} released twice"
+        if segment.live == 0 and segment.is_sealed:
+            segment.empty_at = self.log_end
+
+    def forget(self, key: int) -> None:
+        """The partition is gone with everything in it."""
+        with self._lock:
+            for table in (self._dense, self._copies):
+                for span in table.pop(key, ()):
+                    self._lower(span, span.live)
+
+    def spans_in(self, sequence: int) -> list[tuple[int, list[tuple[int, int]]]]:
+        """(partition key, offset ranges that may be held) of a segment, for compaction."""
+        with self._lock:
+            found: dict[int, list[tuple[int, int]]] = {}
+            for key, spans in self._dense.items():
+                for span in spans:
+                    if span.segment == sequence:
+                        found.setdefault(key, []).append((span.first, span.last + 1))
+            for key, spans in self._copies.items():
+                for span in spans:
+                    if span.segment == sequence and span.offsets is not None:
+                        singles = ((offset, offset + 1) for offset in span.offsets)
+                        found.setdefault(key, []).extend(singles)
+            return list(found.items())
+
+    def drain(self, sequence: int) -> None:
+        """Everything held in this segment has a durable copy elsewhere."""
+        with self._lock:
+            for table in (self._dense, self._copies):
+                for key in list(table):
+                    spans = table[key]
+                    for span in [span for span in spans if span.segment == sequence]:
+                        self._lower(span, span.live)
+                        spans.remove(span)
+                    if not spans:
+                        del table[key]
+
+    # -- finding ---------------------------------------------------------------------------------
+
+    def locate(self, key: int, start: int, end: int) -> list[Place]:
+        """Places of the records that hold start…end, in offset order; gaps are left out."""
+        with self._lock:
+            places: list[Place] = []
+            offset = start
+            while offset < end:
+                place = self._locate_dense(key, offset) or self._locate_copy(key, offset)
+                if place is None:
+                    offset += 1
+                    if not self._dense.get(key) and not self._copies.get(key):
+                        break
+                    continue
+                places.append(place)
+                offset = place.last + 1
+            return places
+
+    def _locate_dense(self, key: int, offset: int) -> Place | None:
+        spans = self._dense.get(key)
+        if not spans:
+            return None
+        at = bisect_right(spans, offset, key=_first) - 1
+        if at < 0 or spans[at].last < offset:
+            return None
+        segment = self.segments[spans[at].segment]
+        rows = self._entries(segment).get(key)
+        if rows is None:
+            return None
+        low, high = 0, len(rows) // 3
+        while low < high:
+            middle = (low + high) // 2
+            if rows[3 * middle] <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0 or rows[3 * low - 2] < offset:
+            return None
+        return _place(segment, rows, low - 1)
+
+    def _locate_copy(self, key: int, offset: int) -> Place | None:
+        for span in self._copies.get(key, ()):
+            if not span.first <= offset <= span.last or span.offsets is None:
+                continue
+            at = bisect_left(span.offsets, offset)
+            if at == len(span.offsets) or span.offsets[at] != offset:
+                continue
+            segment = self.segments[span.segment]
+            rows = self._entries(segment).get(key | COPY_BIT)
+            if rows is None:
+                continue
+            for row in range(len(rows) // 3):
+                if rows[3 * row] <= offset <= rows[3 * row + 1]:
+                    place = _place(segment, rows, row)._replace(first=offset, last=offset)
+                    if self._copy_holds(place, offset):
+                        return place
+        return None
+
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def state(self, key: int) -> list[Any]:
+        """The spans of a partition, for a snapshot."""
+        with self._lock:
+            dense = [(s.segment, s.first, s.last, s.live) for s in self._dense.get(key, ())]
+            copies = [
+                (s.segment, s.offsets.tobytes())
+                for s in self._copies.get(key, ())
+                if s.offsets is not None
+            ]
+            return [dense, copies] if dense or copies else []
+
+    def restore(self, key: int, state: list[Any]) -> None:
+        """The spans of a partition, from a snapshot."""
+        if not state:
+            return
+        dense, copies = state
+        with self._lock:
+            for sequence, first, last, live in dense:
+                self._dense.setdefault(key, []).append(Span(sequence, first, last, live))
+                self.segments[sequence].live += live
+                self.segments[sequence].stored += last - first + 1
+            for sequence, data in copies:
+                self.hold_copies(key, array("Q", data), sequence)
+
+
+def _place(segment: Segment, rows: "array[int]", row: int) -> Place:
+    first, last, packed = rows[3 * row : 3 * row + 3]
+    return Place(segment, segment.sequence, packed >> 32, packed & 0xFFFFFFFF, first, last)
+
+
+def decode_footer(payload: bytes) -> Entries:
+    """The entries in a footer payload."""
+    count, _ = _COUNT.unpack_from(payload)
+    at = _COUNT.size
+    data_at = at + PARTITION_BYTES * count
+    entries: Entries = {}
+    for _ in range(count):
+        key, rows = _ROW.unpack_from(payload, at)
+        at += PARTITION_BYTES
+        entries[key] = array("Q", payload[data_at : data_at + ENTRY_BYTES * rows])
+        data_at += ENTRY_BYTES * rows
+    return entries

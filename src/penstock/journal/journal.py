@@ -1,0 +1,466 @@
+"""The journal: appends groups, keeps segments and snapshots, finds records again.
+
+One writer thread calls `append` and `sync`; any thread may `locate` and `fetch`. After the first
+failed write or sync the journal is dead for writing until it is opened again: a second sync that
+succeeds proves nothing about the bytes the first one lost.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from threading import Lock
+from typing import Final
+
+import msgspec
+
+from penstock.journal import group, snapshot, superblock
+from penstock.journal.disk import Disk, File
+from penstock.journal.group import HEADER_BYTES, align, record_bytes
+from penstock.journal.index import ENTRY_BYTES, PARTITION_BYTES, Entries, Index, Place, decode_footer
+from penstock.journal.record import decode
+from penstock.journal.report import Report
+from penstock.journal.segment import FIRST_GROUP, Header, Segment, encode_header
+from penstock.journal.settings import GROUP_BYTES_MAX, JournalSettings
+from penstock.vocabulary.errors import ProtocolError, RecordDamaged, StoreFailed
+from penstock.vocabulary.records import Copied, Published, Record, Unit, partition_key
+
+SEGMENT_PREFIX: Final = "segment-"
+_ZEROS: Final = bytes(256 * 1024)
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A snapshot about to be written."""
+
+    generation: int
+    start: int
+    meta: snapshot.Meta
+
+
+class Journal:
+    """An open journal. `recovery.open_journal` makes one."""
+
+    def __init__(
+        self, disk: Disk, settings: JournalSettings, block: superblock.Superblock
+    ) -> None:
+        self.disk = disk
+        self.settings = settings
+        self.block = block
+        self.store_id = block.state.store_id
+        self.report = Report()
+        self.failed: StoreFailed | None = None
+        self.index = Index(self._load_footer, self._copy_holds)
+        self.active: Segment | None = None
+        self.spares: list[File] = []
+        self.snapshots: list[tuple[int, int]] = []
+        """(generation, start) of the snapshots that count, newest first."""
+        self.last_sequence = 0
+        self.records = 0
+        """Records written since the store began."""
+        self.durable_upto = 0
+        self.bytes_since_snapshot = 0
+        self.next_file = 1
+        self.next_snapshot = 1
+        self.must_roll = False
+        self._growth = settings.segment_bytes_min
+        self._block_lock = Lock()
+        self._spare_lock = Lock()
+        self._cache: OrderedDict[int, Record] = OrderedDict()
+        self._cache_bytes = 0
+        self._cache_lock = Lock()
+        self.point = getattr(disk, "point", _no_point)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    @property
+    def log_end(self) -> int:
+        """The position where the next group goes."""
+        segment = self.active
+        return 0 if segment is None else segment.base | segment.end
+
+    def append(self, records: list[Record], encoded: list[bytes], at: int) -> tuple[list[int], int]:
+        """Writes one group of records from index `at` on, as many as fit.
+
+        Returns their positions and the index of the first record not written. They are durable
+        only after `sync`, and no second `append` may come before it. Raises StoreFailed.
+        """
+        if self.failed is not None:
+            raise self.failed
+        try:
+            segment = self._segment_for(records[at], len(encoded[at]))
+            upto = self._fit(segment, records, encoded, at)
+            start = segment.base | segment.end
+            data, places = group.build(
+                encoded[at:upto], start, self.durable_upto, segment.salt, self.records
+            )
+            segment.file.pwrite(segment.end, data)
+        except OSError as error:
+            raise self._fail("write", error) from error
+        self.point("group-written")
+        for record, rec, place in zip(
+            records[at:upto], encoded[at:upto], places, strict=True
+        ):
+            self.index.note(record, segment.sequence, place & 0xFFFFFFFF, len(rec))
+            if type(record) is Published:
+                self._remember(place, record)
+        segment.end += len(data)
+        self.records += upto - at
+        self.bytes_since_snapshot += len(data)
+        return places, upto
+
+    def sync(self) -> None:
+        """Makes everything appended so far durable. Raises StoreFailed."""
+        if self.failed is not None:
+            raise self.failed
+        segment = self.active
+        if segment is None:
+            return
+        try:
+            segment.file.sync()
+        except OSError as error:
+            raise self._fail("sync", error) from error
+        self.durable_upto = self.index.log_end = segment.base | segment.end
+        self.point("group-synced")
+
+    def _fail(self, what: str, error: OSError) -> StoreFailed:
+        self.failed = StoreFailed(
+            f"the {what} of the journal failed ({error.strerror or error}); nothing more is "
+            "confirmed until the store is opened again. Check the disk, then restart: everything "
+            "confirmed before is safe"
+        )
+        return self.failed
+
+    def _fit(
+        self, segment: Segment, records: list[Record], encoded: list[bytes], at: int
+    ) -> int:
+        room = min(segment.size - segment.end - self._footer_room(segment), GROUP_BYTES_MAX)
+        used = HEADER_BYTES + 512
+        upto = at
+        while upto < len(encoded):
+            used += _cost(records[upto], len(encoded[upto]))
+            if used > room and upto > at:
+                break
+            upto += 1
+        return upto
+
+    def _footer_room(self, segment: Segment) -> int:
+        return align(HEADER_BYTES + self.index.footer_bytes(segment.sequence))
+
+    # -- segments --------------------------------------------------------------------------------
+
+    def _segment_for(self, record: Record, length: int) -> Segment:
+        need = HEADER_BYTES + 512 + _cost(record, length)
+        segment = self.active
+        if segment is not None and not segment.is_sealed:
+            fits = segment.end + need + self._footer_room(segment) <= segment.size
+            if fits and not self.must_roll:
+                return segment
+            self.seal()
+        self.must_roll = False
+        return self._begin_segment(need + FIRST_GROUP + align(HEADER_BYTES + 8))
+
+    def seal(self) -> None:
+        """Ends the active segment with its footer and syncs it. Raises OSError, StoreFailed."""
+        segment = self.active
+        if segment is None or segment.is_sealed:
+            return
+        payload = self.index.encode_footer(segment.sequence)
+        start = segment.end
+        data = group.build_footer(
+            payload, segment.base | start, self.durable_upto, segment.salt, self.records
+        )
+        segment.file.pwrite(start, data)
+        segment.footer = start
+        segment.end = start + len(data)
+        self.sync()
+        self.index.sealed(segment)
+        self.point("segment-sealed")
+
+    def _begin_segment(self, need: int) -> Segment:
+        size = max(self._growth, align(need))
+        file = self._take_spare(size) or self._create(size)
+        self._growth = min(self._growth * 2, self.settings.segment_bytes_max)
+        sequence = self.last_sequence + 1
+        salt = int.from_bytes(os.urandom(8), "little") | 1
+        file.pwrite(0, encode_header(Header(self.store_id, sequence, salt, file.size)))
+        file.sync()
+        self.point("segment-opened")
+        segment = Segment(file, sequence, salt, file.size)
+        self.index.segments[sequence] = segment
+        self.last_sequence = sequence
+        self.active = segment
+        self.index.log_end = self.durable_upto = segment.base | segment.end
+        if sequence > 1:
+            self.mark()
+        return segment
+
+    def resume_growth(self, size: int) -> None:
+        """Goes on with segments at least as large as the last one."""
+        self._growth = min(max(self._growth, size), self.settings.segment_bytes_max)
+
+    def _take_spare(self, size: int) -> File | None:
+        with self._spare_lock:
+            for file in self.spares:
+                if file.size >= size:
+                    self.spares.remove(file)
+                    return file
+        return None
+
+    def _create(self, size: int) -> File:
+        with self._spare_lock:
+            name = f"{SEGMENT_PREFIX}{self.next_file:08d}"
+            self.next_file += 1
+        file = self.disk.create(name, size)
+        file.sync()
+        self.disk.sync_names()
+        return file
+
+    def prepare_spare(self) -> None:
+        """Makes one zeroed segment ready ahead of need. For a background thread."""
+        size = self._growth
+        with self._spare_lock:
+            if any(file.size >= size for file in self.spares):
+                return
+        file = self._create(size)
+        if self.settings.is_zeroing:
+            for at in range(0, size, len(_ZEROS)):
+                file.pwrite(at, _ZEROS[: size - at])
+                if at % (4 * 1024 * 1024) == 0:
+                    file.sync()
+            file.sync()
+        with self._spare_lock:
+            self.spares.append(file)
+
+    def free_segments(self) -> int:
+        """Recycles or removes segments that neither snapshot needs; returns how many."""
+        if len(self.snapshots) < 2 or self.failed is not None:
+            return 0
+        start = self.snapshots[1][1]
+        freed = 0
+        for segment in list(self.index.segments.values()):
+            if not _is_free(segment, start) or segment is self.active:
+                continue
+            del self.index.segments[segment.sequence]
+            self._retire(segment.file)
+            freed += 1
+        return freed
+
+    def _retire(self, file: File) -> None:
+        with self._spare_lock:
+            keep = len(self.spares) < self.settings.spare_count and file.size >= self._growth
+            if keep:
+                self.spares.append(file)
+        if keep:
+            self.point("segment-recycled")
+            return
+        name = file.name
+        file.close()
+        self.disk.unlink(name)
+        self.point("segment-unlinked")
+
+    def waiting_segments(self) -> int:
+        """Sealed, empty segments that only wait for snapshots."""
+        return sum(
+            1
+            for segment in list(self.index.segments.values())
+            if segment.empty_at is not None and not segment.is_damaged
+        )
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of all segment files, spares included."""
+        held = sum(segment.size for segment in list(self.index.segments.values()))
+        return held + sum(file.size for file in self.spares)
+
+    # -- snapshots and superblock ------------------------------------------------------------------
+
+    def begin_snapshot(self, start: int, records: int) -> Draft:
+        """Fixes where a snapshot starts: every record before `start` is applied."""
+        rows = [
+            snapshot.SegmentRow(
+                s.sequence, s.file.name, s.salt, s.size, s.end, s.footer, s.is_damaged
+            )
+            for s in list(self.index.segments.values())
+            if s is self.active or s.is_damaged or s.live or not s.is_sealed
+        ]
+        generation = self.next_snapshot
+        self.next_snapshot += 1
+        self.bytes_since_snapshot = 0
+        return Draft(generation, start, snapshot.Meta(records, rows))
+
+    def finish_snapshot(self, draft: Draft, pieces: Iterator[bytes]) -> None:
+        """Writes the snapshot, reads it back, and only then lets it count."""
+        try:
+            snapshot.write(
+                self.disk, self.store_id, draft.generation, draft.start, draft.meta, pieces
+            )
+            self.point("snapshot-written")
+            snapshot.read(self.disk, draft.generation, self.store_id)
+            self.snapshots.insert(0, (draft.generation, draft.start))
+            self.mark()
+            del self.snapshots[2:]
+            self._remove_old_snapshots()
+        except OSError as error:
+            raise self._fail("snapshot", error) from error
+        self.point("snapshot-counts")
+
+    def _remove_old_snapshots(self) -> None:
+        if len(self.snapshots) < 2:
+            return
+        oldest = self.snapshots[-1][0]
+        for generation in snapshot.generations(self.disk):
+            if generation < oldest:
+                self.disk.unlink(snapshot.name_of(generation))
+
+    def mark(self, *, is_clean: bool = False, broker_generation: int | None = None) -> None:
+        """Writes the superblock. Raises StoreFailed."""
+        with self._block_lock:
+            state = self.block.state
+            newest = self.snapshots[0][0] if self.snapshots else 0
+            fresh = msgspec.structs.replace(
+                state,
+                durable_upto=self.durable_upto,
+                snapshot_generation=newest,
+                is_clean=is_clean,
+                broker_generation=(
+                    state.broker_generation if broker_generation is None else broker_generation
+                ),
+            )
+            try:
+                self.block.write(fresh)
+            except OSError as error:
+                raise self._fail("superblock write", error) from error
+        self.point("superblock-written")
+
+    @property
+    def is_marked(self) -> bool:
+        """True when the superblock knows everything that is durable."""
+        return self.block.state.durable_upto >= self.durable_upto
+
+    def close(self) -> None:
+        """Closes every file. A clean stop seals, snapshots and marks first."""
+        for segment in self.index.segments.values():
+            segment.file.close()
+        for file in self.spares:
+            file.close()
+        self.block.close()
+        self.disk.close()
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _remember(self, position: int, record: Published) -> None:
+        with self._cache_lock:
+            self._cache[position] = record
+            self._cache_bytes += len(record.batch) + 200
+            while self._cache_bytes > self.settings.cache_bytes:
+                _, old = self._cache.popitem(last=False)
+                if isinstance(old, Published | Copied):
+                    self._cache_bytes -= len(old.batch) + 200
+
+    def cached(self, place: Place) -> Record | None:
+        """The record at a place when it is in memory."""
+        return self._cache.get(place.position)
+
+    def fetch(self, place: Place, key: int) -> Published | Copied | None:
+        """The record of partition `key` at a place; None when it was released meanwhile.
+
+        Raises RecordDamaged when the bytes on disk are not what was written.
+        """
+        record = self._cache.get(place.position)
+        if record is None:
+            record = self._read(place)
+            if record is None:
+                return None
+        return _part(record, key, place.first)
+
+    def _read(self, place: Place) -> Record | None:
+        segment = place.segment
+        try:
+            data = segment.file.pread(place.byte, group.RECORD_OVERHEAD + place.length)
+        except (OSError, ValueError) as error:
+            if self.index.segments.get(place.sequence) is not segment:
+                return None
+            raise RecordDamaged(f"{segment.file.name} cannot be read: {error}") from error
+        rec = group.read_record(data, 0, place.position, segment.salt)
+        if rec is None:
+            if self.index.segments.get(place.sequence) is not segment:
+                return None
+            raise RecordDamaged(
+                f"messages {place.first}–{place.last} are unreadable: the record at byte "
+                f"{place.byte} of {segment.file.name} fails its checksum",
+                first=place.first,
+                last=place.last,
+            )
+        try:
+            return decode(rec)
+        except ProtocolError as error:
+            raise RecordDamaged(str(error), first=place.first, last=place.last) from error
+
+    def _copy_holds(self, place: Place, offset: int) -> bool:
+        record = self._cache.get(place.position)
+        if record is None:
+            record = self._read(place)
+        parts = record.records if isinstance(record, Unit) else (record,)
+        return any(isinstance(part, Copied) and offset in part.offsets for part in parts)
+
+    def _load_footer(self, segment: Segment) -> Entries:
+        if segment.footer < 0:
+            return rescan(segment)
+        data = segment.file.pread(segment.footer, segment.end - segment.footer)
+        payload = group.footer_payload(data, segment.base | segment.footer, segment.salt)
+        return rescan(segment) if payload is None else decode_footer(payload)
+
+
+def rescan(segment: Segment) -> Entries:
+    """The entries of a segment, found by reading all of it: for a damaged footer."""
+    data = segment.file.pread(0, segment.size)
+    scratch = Index(lambda _: {}, lambda _, __: True)
+    scratch.segments[segment.sequence] = segment
+    at = FIRST_GROUP
+    while at < len(data):
+        found = group.parse(data, at, segment.sequence, segment.salt)
+        if found is None:
+            later = group.find_next(data, at + 512, segment.sequence, segment.salt)
+            upto = len(data) if later is None else later.position & 0xFFFFFFFF
+            rows = group.rescue(data, at, upto, segment.sequence, segment.salt)
+            at = upto
+        else:
+            rows = [] if found.flags & group.FOOTER else group.records(data, found)
+            at = found.end
+        for position, rec in rows:
+            scratch.note(decode(rec), segment.sequence, position & 0xFFFFFFFF, len(rec))
+    return scratch.open_entries(segment.sequence)
+
+
+def _cost(record: Record, length: int) -> int:
+    parts = len(record.records) if isinstance(record, Unit) else 1
+    return record_bytes(length) + parts * (ENTRY_BYTES + PARTITION_BYTES)
+
+
+def _is_free(segment: Segment, start: int) -> bool:
+    """True when the snapshot starting at `start` already knows that nothing here is needed."""
+    return (
+        segment.is_sealed
+        and not segment.is_damaged
+        and segment.live == 0
+        and segment.empty_at is not None
+        and segment.empty_at <= start
+        and segment.base + segment.end <= start
+    )
+
+
+def _part(record: Record, key: int, offset: int) -> Published | Copied | None:
+    parts = record.records if isinstance(record, Unit) else (record,)
+    for part in parts:
+        if isinstance(part, Published):
+            if partition_key(part.topic_id, part.partition) == key and (
+                part.base <= offset < part.end
+            ):
+                return part
+        elif isinstance(part, Copied):  # noqa: SIM102 - the pair of tests mirrors the case above
+            if partition_key(part.topic_id, part.partition) == key and offset in part.offsets:
+                return part
+    return None
+
+
+def _no_point(_name: str) -> None:
+    """Crash points are for tests; real disks have none."""

@@ -1,0 +1,1 @@
+"""The nouns every room shares. This room imports no other room."""

@@ -1,0 +1,48 @@
+"""Every maximum in one place: nothing in Penstock grows without a name from this page."""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * 1024
+
+ID_BYTES_MAX: Final = 256
+KEY_BYTES_MAX: Final = 1 * KIB
+HEADER_COUNT_MAX: Final = 64
+HEADER_BYTES_MAX: Final = 16 * KIB
+BODY_BYTES_MAX: Final = 1 * MIB
+BATCH_BYTES_MAX: Final = 8 * MIB
+BATCH_COUNT_MAX: Final = 65_536
+PRIORITY_MIN: Final = -32_768
+PRIORITY_MAX: Final = 32_767
+
+TOPIC_BYTES_MAX: Final = 255
+TOPIC_LEVELS_MAX: Final = 16
+SUBSCRIPTION_BYTES_MAX: Final = 128
+CONSUMER_BYTES_MAX: Final = 128
+REASON_BYTES_MAX: Final = 1 * KIB
+PARTITIONS_MAX: Final = 1_024
+
+CREDIT_DEFAULT: Final = 1_000
+CREDIT_MAX: Final = 1_000_000
+CREDIT_BYTES_DEFAULT: Final = 64 * MIB
+SLICE_COUNT_MAX: Final = 1_000
+"""Most messages handed over under one lease."""
+
+LEASE_S_DEFAULT: Final = 30.0
+RETAIN_S_DEFAULT: Final = 24 * 3600.0
+DEAD_BYTES_MAX_DEFAULT: Final = 1024 * MIB
+MAX_ATTEMPTS_DEFAULT: Final = 10
+BACKOFF_FIRST_S: Final = 0.5
+BACKOFF_MAX_S: Final = 60.0
+
+PUBLISHER_IDLE_S_MAX: Final = 7 * 24 * 3600.0
+"""State of a publisher with a generated id is kept this long after its last use."""
+
+PENDING_BYTES_MAX: Final = 64 * MIB
+"""Bytes decided and not yet written: publishers wait above this (back-pressure)."""
+
+OFFSET_SKIP: Final = 1 << 20
+"""Offsets skipped on a topic of durability `written` after an unclean stop."""
+
+ACK_DELAY_S_MAX: Final = 0.005
+"""An ack rides the next group, at most this much later."""

@@ -1,0 +1,66 @@
+"""Which names are allowed, decided once. Names never become file names."""
+
+import unicodedata
+
+from penstock.vocabulary import limits
+from penstock.vocabulary.errors import InvalidName
+
+DEAD_MARK = ".dead."
+
+
+def check_topic(name: str, *, reserved: bool = False) -> str:
+    """Returns the name when it may name a topic; `reserved` admits dead-letter topics.
+
+    Raises InvalidName with the rule that was broken.
+    """
+    _check(name, "topic", limits.TOPIC_BYTES_MAX)
+    if sum(name.count(mark) for mark in "/.:") >= limits.TOPIC_LEVELS_MAX:
+        raise InvalidName(f"topic {name!r} has more than {limits.TOPIC_LEVELS_MAX} levels")
+    for mark in "+*#>":
+        if mark in name:
+            raise InvalidName(f"topic {name!r} contains {mark!r}, which is kept for patterns")
+    if DEAD_MARK in name and not reserved:
+        raise InvalidName(
+            f"topic {name!r} contains '.dead.', which is reserved for dead-letter topics; "
+            "choose another name"
+        )
+    return name
+
+
+def check_subscription(name: str) -> str:
+    """Returns the name when it may name a subscription. Raises InvalidName."""
+    _check(name, "subscription", limits.SUBSCRIPTION_BYTES_MAX)
+    if DEAD_MARK in f".{name}.":
+        raise InvalidName(f"subscription {name!r} contains the reserved word '.dead.'")
+    return name
+
+
+def check_consumer(name: str) -> str:
+    """Returns the name when it may name a consumer. Raises InvalidName."""
+    return _check(name, "consumer", limits.CONSUMER_BYTES_MAX)
+
+
+def dead_topic(topic: str, subscription: str) -> str:
+    """The dead-letter topic of one subscription."""
+    return f"{topic}{DEAD_MARK}{subscription}"
+
+
+def is_dead_topic(name: str) -> bool:
+    """True for the names of dead-letter topics."""
+    return DEAD_MARK in name
+
+
+def _check(name: str, what: str, bytes_max: int) -> str:
+    if not isinstance(name, str) or not name:
+        raise InvalidName(f"a {what} name must be non-empty text, not {name!r}")
+    if not name.isprintable() or any(mark.isspace() for mark in name):
+        raise InvalidName(f"{what} name {name!r} contains a space or control character")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidName(f"{what} name {name!r} is not valid Unicode text") from error
+    if size > bytes_max:
+        raise InvalidName(f"{what} name of {size} bytes is over the limit of {bytes_max}")
+    if unicodedata.normalize("NFC", name) != name:
+        raise InvalidName(f"{what} name {name!r} is not in Unicode normal form NFC")
+    return name

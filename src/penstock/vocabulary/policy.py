@@ -1,0 +1,37 @@
+"""The settings a user may choose for a topic or a subscription, with their defaults."""
+
+import msgspec
+
+from penstock.vocabulary import limits
+from penstock.vocabulary.message import Durability, Kind
+
+
+class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a topic keeps its messages. Times in seconds; `retain_s=None` means for ever."""
+
+    durability: Durability = Durability.SYNCED
+    retain_s: float | None = limits.RETAIN_S_DEFAULT
+    """How long a message that no durable subscription covered when published is kept."""
+    dead_of: str | None = None
+    """Set on dead-letter topics: `<topic>\\n<subscription>` they belong to."""
+    max_bytes_refuse: int | None = None
+    """Dead-letter topics: refuse new messages above this size."""
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a failed message comes back: `first_s` × 2ⁿ up to `max_s`, with jitter."""
+
+    first_s: float = limits.BACKOFF_FIRST_S
+    max_s: float = limits.BACKOFF_MAX_S
+    max_attempts: int | None = limits.MAX_ATTEMPTS_DEFAULT
+    """Failed attempts before the dead-letter topic; None = never."""
+
+
+class SubscriptionPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a subscription hands out its messages."""
+
+    kind: Kind = Kind.SHARED
+    qos: int = 1
+    lease_s: float = limits.LEASE_S_DEFAULT
+    retry: Retry = Retry()
+    dead_bytes_max: int = limits.DEAD_BYTES_MAX_DEFAULT

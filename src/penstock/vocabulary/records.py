@@ -1,0 +1,242 @@
+"""What the journal remembers: one record per durable decision.
+
+`delivery` decides and applies them, `journal` writes and reads them. A record changes exactly
+one topic; a Unit holds several that stand or fall together.
+"""
+
+from enum import IntEnum
+
+import msgspec
+
+from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+
+Ranges = tuple[tuple[int, int], ...]
+"""Half-open offset ranges, rising and disjoint."""
+
+
+class Outcome(IntEnum):
+    """How a message left a subscription for good."""
+
+    ACKED = 1
+    DEAD = 2
+    EXPIRED = 3
+    DROPPED = 4
+
+
+class Cause(IntEnum):
+    """Why a delivered message came back."""
+
+    NACKED = 1
+    EXPIRED = 2
+    REJECTED = 3
+    LOST = 4
+    """Its consumer vanished while holding other messages too."""
+    LOST_ALONE = 5
+    UNSTARTED = 6
+    """Handed back without having been started: the attempt is not counted."""
+    RELEASED = 7
+    """Its consumer closed in good order without finishing it."""
+
+
+class Published(msgspec.Struct, frozen=True, gc=False):
+    """A batch was stored at `base`…`base + kept count`."""
+
+    topic_id: int
+    partition: int
+    base: int
+    count: int
+    """Offsets this record takes: messages of the batch that were kept."""
+    publisher: bytes
+    epoch: int
+    sequence: int
+    """Sequence of the first message of the batch (kept or not)."""
+    published_at: int
+    batch: bytes
+    kept: tuple[int, ...] | None = None
+    """Indexes of the kept messages when not all are."""
+    target: int = 0
+    """Subscription id that alone receives it (redrive); 0 = every subscription."""
+    ledger: int = 1
+
+    @property
+    def end(self) -> int:
+        """The offset after the last message."""
+        return self.base + self.count
+
+
+class Copied(msgspec.Struct, frozen=True, gc=False):
+    """Compaction stored these messages again; offsets and meaning are unchanged."""
+
+    topic_id: int
+    partition: int
+    offsets: tuple[int, ...]
+    batch: bytes
+    ledger: int = 1
+
+
+class Settled(msgspec.Struct, frozen=True, gc=False):
+    """These messages are finished for this subscription."""
+
+    topic_id: int
+    partition: int
+    subscription_id: int
+    outcome: Outcome
+    ranges: Ranges
+
+
+class Delivered(msgspec.Struct, frozen=True, gc=False):
+    """A slice was handed to a consumer: each message has one more attempt."""
+
+    topic_id: int
+    partition: int
+    subscription_id: int
+    start: int
+    end: int
+    is_alone: bool
+    consumer_id: int
+
+
+class Returned(msgspec.Struct, frozen=True, gc=False):
+    """Delivered messages came back unfinished."""
+
+    topic_id: int
+    partition: int
+    subscription_id: int
+    cause: Cause
+    ranges: Ranges
+    delay_ms: int
+    decided_at: int
+    reason: str
+    consumer: str
+
+
+class Removed(msgspec.Struct, frozen=True, gc=False):
+    """These messages leave the topic whatever its subscriptions say (retention, purge, redrive)."""
+
+    topic_id: int
+    partition: int
+    ranges: Ranges
+
+
+class Lost(msgspec.Struct, frozen=True, gc=False):
+    """These messages cannot be read any more: damage on disk."""
+
+    topic_id: int
+    partition: int
+    ranges: Ranges
+
+
+class Skipped(msgspec.Struct, frozen=True, gc=False):
+    """Offsets up to `next_offset` are never used (unclean stop of a `written` topic)."""
+
+    topic_id: int
+    partition: int
+    next_offset: int
+
+
+class TopicCreated(msgspec.Struct, frozen=True):
+    """A topic exists from here on."""
+
+    topic_id: int
+    name: str
+    partitions: int
+    policy: TopicPolicy
+    created_at: int
+
+
+class TopicAltered(msgspec.Struct, frozen=True):
+    """The topic has a new policy."""
+
+    topic_id: int
+    policy: TopicPolicy
+
+
+class TopicDeleted(msgspec.Struct, frozen=True):
+    """The topic, its messages and its subscriptions are gone."""
+
+    topic_id: int
+
+
+class SubscriptionCreated(msgspec.Struct, frozen=True):
+    """A durable subscription exists from here on."""
+
+    topic_id: int
+    subscription_id: int
+    name: str
+    starts: tuple[int, ...]
+    """First covered offset of each partition."""
+    policy: SubscriptionPolicy
+    created_at: int
+
+
+class SubscriptionAltered(msgspec.Struct, frozen=True):
+    """The subscription has a new policy."""
+
+    topic_id: int
+    subscription_id: int
+    policy: SubscriptionPolicy
+
+
+class SubscriptionDeleted(msgspec.Struct, frozen=True):
+    """The subscription is gone; what only it held is released."""
+
+    topic_id: int
+    subscription_id: int
+
+
+class Attached(msgspec.Struct, frozen=True):
+    """A consumer joined the subscription."""
+
+    topic_id: int
+    subscription_id: int
+    consumer_id: int
+    consumer: str
+
+
+class Detached(msgspec.Struct, frozen=True):
+    """A consumer left the subscription."""
+
+    topic_id: int
+    subscription_id: int
+    consumer_id: int
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The broker opened the store. `is_clean` tells whether the stop before was."""
+
+    generation: int
+    is_clean: bool
+    started_at: int
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """Several records that stand or fall together."""
+
+    records: tuple["Record", ...]
+
+
+Record = (
+    Published
+    | Copied
+    | Settled
+    | Delivered
+    | Returned
+    | Removed
+    | Lost
+    | Skipped
+    | TopicCreated
+    | TopicAltered
+    | TopicDeleted
+    | SubscriptionCreated
+    | SubscriptionAltered
+    | SubscriptionDeleted
+    | Attached
+    | Detached
+    | Started
+    | Unit
+)
+
+
+def partition_key(topic_id: int, partition: int) -> int:
+    """One number for one partition of one topic."""
+    return topic_id << 16 | partition

@@ -1,0 +1,43 @@
+"""What holds for every test: no network, and property tests that do not depend on speed."""
+
+import ipaddress
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("core", deadline=None, max_examples=100)
+settings.register_profile("prove", deadline=None, max_examples=5_000)
+settings.load_profile("core")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_network() -> Iterator[None]:
+    """Connections to other machines and name look-ups fail; loopback and Unix sockets work."""
+    connect = socket.socket.connect
+    look_up = socket.getaddrinfo
+
+    def guarded_connect(self: socket.socket, address: Any) -> None:
+        if self.family != socket.AF_UNIX and not _is_loopback(address[0]):
+            pytest.fail(f"a test tried to connect to {address!r}")
+        connect(self, address)
+
+    def guarded_look_up(host: Any, *args: Any, **kwargs: Any) -> Any:
+        if host is not None and not _is_loopback(host):
+            pytest.fail(f"a test tried to look up {host!r}")
+        return look_up(host, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", guarded_connect)
+        patch.setattr(socket, "getaddrinfo", guarded_look_up)
+        yield
+
+
+def _is_loopback(host: str | bytes) -> bool:
+    name = host.decode() if isinstance(host, bytes) else host
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"

@@ -4,23 +4,22 @@ Every method may be called from any thread. Those that take a mailbox answer thr
 others wait until what they did is durable.
 """
 
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.batch import Batch
-from penstock.batch.frame import Frame
 from penstock.broker.clock import Clock, SystemClock
 from penstock.broker.engine import Engine, Waiter
 from penstock.broker.keeper import Keeper
-from penstock.broker.mailbox import DIRECT, Mailbox, Pending, Target
+from penstock.broker.looking import Looking
+from penstock.broker.mailbox import DIRECT, Mailbox, Target
 from penstock.broker.rebuild import Rebuild, started
 from penstock.broker.threads import Threads
-from penstock.delivery import admin, counts, settle
-from penstock.delivery.dead import decide_redrive
-from penstock.delivery.publish import Duplicate, InFlight, decide_publish
-from penstock.delivery.retention import decide_retention
+from penstock.delivery import admin, settle
+from penstock.delivery.apply import remove_subscription
+from penstock.delivery.publish import Duplicate, decide_publish
+from penstock.delivery.retention import NEVER, decide_retention, retained_until
 from penstock.delivery.shared import due
 from penstock.delivery.state import Consumer, Partition, Subscription, Topic
 from penstock.journal.disk import Disk
@@ -33,7 +32,6 @@ from penstock.vocabulary.errors import (
     Draining,
     InvalidArgument,
     InvalidName,
-    UnknownTopic,
 )
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
@@ -41,10 +39,8 @@ from penstock.vocabulary.records import (
     Attached,
     Cause,
     Detached,
-    Outcome,
+    Published,
     Ranges,
-    Removed,
-    Settled,
     Skipped,
 )
 
@@ -68,7 +64,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     kept: tuple[int, ...] | None = None
 
 
-class Broker:
+class Broker(Looking):
     """An open broker on one journal."""
 
     def __init__(self, engine: Engine, keeper: Keeper) -> None:
@@ -81,6 +77,7 @@ class Broker:
         self._threads: Threads | None = None
         self._space_at = 0
         self._is_full = False
+        self._levels: dict[Durability, Durability] = {}
 
     @classmethod
     def open(
@@ -103,7 +100,9 @@ class Broker:
         engine = Engine(journal, rebuild.state, clock)
         broker = cls(engine, Keeper(engine))
         broker.durability = durability
+        broker._levels = {level: min(level, durability, key=_LEVELS.index) for level in Durability}
         try:
+            broker.check_space()
             broker._begin(rebuild)
         except BaseException:
             journal.close()
@@ -149,25 +148,26 @@ class Broker:
         """Stores a batch; the target gets Stored, or an error. Raises what is known at once."""
         engine = self.engine
         with engine.lock:
-            self._check_publish(topic_name)
+            if engine.is_blocked:
+                self._check_publish()
             topic = self.state.names.get(topic_name)
-            if topic is None or topic.is_removing:
-                topic = self._ensure_topic(topic_name)
-            part = topic.partitions[partition]
+            if topic is None or topic.is_removing or topic.policy.dead_of is not None:
+                topic = self._topic_to_publish(topic_name)
             decision = decide_publish(
-                part, batch, count, publisher, epoch, sequence, engine.clock.wall()
-            )
-            level = min(self.durability, topic.policy.durability, key=_LEVELS.index)
-            if type(decision) is Duplicate:
+                topic.partitions[partition], batch, count, publisher, epoch, sequence,
+                engine.clock.wall(),
+            )  # fmt: skip
+            level = self._levels[topic.policy.durability]
+            if type(decision) is Published:
+                stored = Stored(decision.base, level, False, decision.kept)
+                engine.submit(decision, (mailbox, target, stored))
+            elif type(decision) is Duplicate:
                 answer = Stored(decision.base, level, is_duplicate=True)
                 engine.after_pending((mailbox, target, answer))
-            elif type(decision) is InFlight:
+            else:
                 engine.after_pending((DIRECT, self._again(
                     topic_name, partition, batch, count, publisher, epoch, sequence, mailbox, target
                 ), None))  # fmt: skip
-            else:
-                stored = Stored(decision.base, level, is_duplicate=False, kept=decision.kept)  # type: ignore[union-attr]
-                engine.submit(decision, (mailbox, target, stored))  # type: ignore[arg-type]
 
     def _again(self, *arguments: Any) -> Target:
         def retry(answer: Any) -> None:
@@ -181,23 +181,33 @@ class Broker:
 
         return retry
 
-    def _check_publish(self, topic_name: str) -> None:
+    def _check_publish(self) -> None:
         self.engine.check_alive()
         if self.is_draining:
             raise Draining("the broker is stopping and takes no new messages")
-        if names.DEAD_MARK in topic_name:
-            raise InvalidName(f"{topic_name!r} is a dead-letter topic: only the broker publishes there")
-        now = self.engine.clock.now()
-        if now >= self._space_at:
-            self._space_at = now + SPACE_CHECK_MS
-            free = self.journal.disk.free_bytes()
-            self._is_full = free < self.journal.settings.reserve_bytes
         if self._is_full:
             raise DiskFull(
                 "the disk has less free space than the reserve of "
                 f"{self.journal.settings.reserve_bytes} bytes: publishes are refused until space "
                 "is freed; acks and reads go on"
             )
+
+    def check_space(self) -> None:
+        """Looks at the free space; below the reserve publishes are refused."""
+        free = self.journal.disk.free_bytes()
+        self._is_full = free < self.journal.settings.reserve_bytes
+        self._update_blocked()
+
+    def _update_blocked(self) -> None:
+        engine = self.engine
+        engine.is_blocked = (
+            self._is_full or self.is_draining or engine.is_closed or self.journal.failed is not None
+        )
+
+    def _topic_to_publish(self, name: str) -> Topic:
+        if names.is_dead_topic(name):
+            raise InvalidName(f"{name!r} is a dead-letter topic: only the broker publishes there")
+        return self._ensure_topic(name)
 
     def _ensure_topic(self, name: str) -> Topic:
         record = admin.decide_create_topic(
@@ -213,8 +223,8 @@ class Broker:
         topic = self.state.names.get(topic_name)
         if topic is None:
             with self.engine.lock:
-                self._check_publish(topic_name)
-                topic = self._ensure_topic(topic_name)
+                self._check_publish()
+                topic = self._topic_to_publish(topic_name)
         return len(topic.partitions)
 
     def when_room(self, waiter: Waiter) -> bool:
@@ -356,7 +366,9 @@ class Broker:
                 self._submit_or_apply(consumer, record)
         return refused
 
-    def extend(self, consumer: Consumer, renewals: list[tuple[int, int]], seconds: float | None) -> None:
+    def extend(
+        self, consumer: Consumer, renewals: list[tuple[int, int]], seconds: float | None
+    ) -> None:
         """Renews leases: (lease id, first offset that is renewed)."""
         engine = self.engine
         if seconds is None:
@@ -400,8 +412,6 @@ class Broker:
         engine.after_pending((mailbox, target, None))
 
     def _end_ephemeral(self, subscription: Subscription) -> None:
-        from penstock.delivery.apply import remove_subscription
-
         self.state.subscriptions.pop(subscription.id, None)
         if subscription.topic.id in self.state.topics:
             remove_subscription(subscription)
@@ -413,6 +423,9 @@ class Broker:
         engine = self.engine
         with engine.lock:
             now, wall = engine.clock.now(), engine.clock.wall()
+            if now >= self._space_at:
+                self._space_at = now + SPACE_CHECK_MS
+                self.check_space()
             if self.journal.failed is not None:
                 return 1000
             for subscription in list(engine.serving):
@@ -430,20 +443,20 @@ class Broker:
             return self._until_next(now)
 
     def _retain(self, wall: int) -> None:
-        for partition in list(self.engine.retaining):
+        engine = self.engine
+        if wall < engine.retain_at:
+            return
+        soonest = NEVER
+        for partition in list(engine.retaining):
             if partition.topic.id not in self.state.topics or not partition.retained:
-                del self.engine.retaining[partition]
+                del engine.retaining[partition]
                 continue
             record = decide_retention(partition, wall)
             if record is not None:
-                del self.engine.retaining[partition]
-                self.engine.submit(
-                    record, (DIRECT, lambda _, p=partition: self._keep_retaining(p), None)
-                )
-
-    def _keep_retaining(self, partition: Partition) -> None:
-        if partition.retained:
-            self.engine.retaining[partition] = None
+                engine.submit(record, None)
+            soonest = min(soonest, retained_until(partition))
+        # What was just submitted is looked at again when it has been applied.
+        engine.retain_at = max(soonest, wall + 1000)
 
     def _until_next(self, now: int) -> int:
         engine = self.engine
@@ -457,246 +470,12 @@ class Broker:
                     soonest = min(soonest, consumer.deadline)
         return max(1, soonest - now)
 
-    # -- administration --------------------------------------------------------------------------
-
-    def _run(self, decide: Callable[[], Any]) -> None:
-        """Decides under the lock, submits, and waits until it is durable."""
-        pending = Pending()
-        with self.engine.lock:
-            self.engine.check_alive()
-            record = decide()
-            if record is None:
-                self.engine.after_pending((DIRECT, pending, None))
-            else:
-                self.engine.submit(record, (DIRECT, pending, None))
-        self.engine.settle_down(pending)
-
-    def create_topic(self, name: str, partitions: int, policy: TopicPolicy) -> None:
-        """Creates a topic; nothing happens when it exists as asked."""
-        wall = self.engine.clock.wall()
-        self._run(
-            lambda: admin.decide_create_topic(
-                self.state, name, partitions, policy, wall, is_explicit=True
-            )
-        )
-
-    def alter_topic(self, name: str, changes: dict[str, Any]) -> None:
-        """Changes a topic's policy."""
-
-        def decide() -> Any:
-            topic = admin.find_topic(self.state, name)
-            return admin.decide_alter_topic(topic, changed(topic.policy, changes))
-
-        self._run(decide)
-
-    def delete_topic(self, name: str) -> None:
-        """Deletes a topic, its messages and its subscriptions."""
-        self._run(
-            lambda: admin.decide_delete_topic(self.state, admin.find_topic(self.state, name))
-        )
-
-    def create_subscription(
-        self, topic_name: str, name: str, policy: SubscriptionPolicy, start: Any
-    ) -> None:
-        """Creates a durable subscription; nothing happens when it exists as asked."""
-        with self.engine.lock:
-            self.engine.check_alive()
-            topic = self._ensure_topic(topic_name)
-        starts = self._starts(topic, start, "earliest")
-        wall = self.engine.clock.wall()
-        self._run(
-            lambda: admin.decide_create_subscription(
-                self.state, topic, name, policy, starts, wall, is_explicit=True
-            )
-        )
-
-    def alter_subscription(self, topic_name: str, name: str, changes: dict[str, Any]) -> None:
-        """Changes a subscription's policy."""
-
-        def decide() -> Any:
-            topic = admin.find_topic(self.state, topic_name)
-            subscription = admin.find_subscription(topic, name)
-            return admin.decide_alter_subscription(
-                subscription, changed(subscription.policy, changes)
-            )
-
-        self._run(decide)
-
-    def delete_subscription(self, topic_name: str, name: str) -> None:
-        """Deletes a subscription; what only it held is released."""
-
-        def decide() -> Any:
-            topic = admin.find_topic(self.state, topic_name)
-            return admin.decide_delete_subscription(admin.find_subscription(topic, name))
-
-        self._run(decide)
-
-    def topics(self) -> list[dict[str, Any]]:
-        """Every topic, described."""
-        with self.engine.lock:
-            shown = [t for t in self.state.topics.values() if not t.is_pending and not t.is_removing]
-            return [admin.describe(topic) for topic in sorted(shown, key=lambda t: t.name)]
-
-    def describe_topic(self, name: str) -> dict[str, Any]:
-        """One topic. Raises UnknownTopic."""
-        with self.engine.lock:
-            return admin.describe(admin.find_topic(self.state, name))
-
-    def subscriptions(self, topic_name: str | None = None) -> list[dict[str, Any]]:
-        """Every durable subscription with its counts."""
-        with self.engine.lock:
-            if topic_name is None:
-                topics = list(self.state.topics.values())
-            else:
-                topics = [admin.find_topic(self.state, topic_name)]
-            return [
-                self._describe_subscription(s)
-                for topic in sorted(topics, key=lambda t: t.name)
-                for s in sorted(topic.durable_subscriptions(), key=lambda s: s.name)
-            ]
-
-    @staticmethod
-    def _describe_subscription(subscription: Subscription) -> dict[str, Any]:
-        found = counts.count(subscription)
-        return {
-            "topic": subscription.topic.name,
-            "subscription": subscription.name,
-            "kind": subscription.policy.kind.value,
-            "consumers": [c.name for c in subscription.consumers or ()],
-            **msgspec.to_builtins(found),
-            "unexplained": counts.unexplained(found),
-            "policy": msgspec.to_builtins(subscription.policy),
-        }
-
-    # -- looking ---------------------------------------------------------------------------------
-
-    def held(
-        self, topic_name: str, partition: int | None = None, after: int = 0
-    ) -> Iterator[tuple[int, Frame]]:
-        """(partition, frame) of every held message, oldest first, without leasing any."""
-        with self.engine.lock:
-            topic = admin.find_topic(self.state, topic_name)
-        parts = topic.partitions if partition is None else [topic.partitions[partition]]
-        for part in parts:
-            at = after
-            while True:
-                with self.engine.lock:
-                    run = next(iter(part.released.gaps(at, part.next_offset)), None)
-                if run is None:
-                    break
-                start, end = run[0], min(run[1], run[0] + 1000)
-                frames, _ = self.engine.read(part, start, end)
-                for frame in frames:
-                    yield part.index, frame
-                at = end
-
-    def redrive(
-        self, topic_name: str, subscription_name: str, choose: Callable[[Frame, Batch, int], bool],
-        limit: int | None, *, is_dry: bool,
-    ) -> int:  # fmt: skip
-        """Sends dead letters back to their subscription; returns how many."""
-        with self.engine.lock:
-            topic = admin.find_topic(self.state, topic_name)
-            subscription = admin.find_subscription(topic, subscription_name)
-        chosen = self._chosen(topic_name, subscription_name, choose, limit)
-        count = 0
-        for partition, frames in chosen:
-            count += sum(len(frame.indexes) for frame in frames)
-            if not is_dry:
-                self._run(
-                    lambda p=partition, f=frames: decide_redrive(
-                        subscription, p, f, self.engine.clock.wall()
-                    )
-                )
-        return count
-
-    def purge_dead(
-        self, topic_name: str, subscription_name: str, choose: Callable[[Frame, Batch, int], bool],
-        limit: int | None, *, is_dry: bool,
-    ) -> int:  # fmt: skip
-        """Removes dead letters for good; returns how many."""
-        count = 0
-        for partition, frames in self._chosen(topic_name, subscription_name, choose, limit):
-            offsets = [offset for frame in frames for offset in frame.offsets]
-            count += len(offsets)
-            if not is_dry:
-                ranges = settle.merge([(offset, offset + 1) for offset in offsets])
-                self.engine.call(Removed(partition.topic.id, partition.index, ranges))
-        return count
-
-    def _chosen(
-        self, topic_name: str, subscription_name: str, choose: Callable[[Frame, Batch, int], bool],
-        limit: int | None,
-    ) -> Iterator[tuple[Partition, list[Frame]]]:  # fmt: skip
-        name = names.dead_topic(topic_name, subscription_name)
-        if name not in self.state.names:
-            return
-        dead = self.state.names[name]
-        left = limit
-        for partition in dead.partitions:
-            frames: list[Frame] = []
-            for _, frame in list(self.held(name, partition.index)):
-                if left is not None and left <= 0:
-                    break
-                view = Batch(frame.batch, verify=False)
-                pairs = [
-                    (offset, index)
-                    for offset, index in zip(frame.offsets, frame.indexes, strict=True)
-                    if choose(frame, view, index)
-                ][:left]
-                if pairs:
-                    frames.append(
-                        msgspec.structs.replace(
-                            frame, offsets=[o for o, _ in pairs], indexes=[i for _, i in pairs]
-                        )
-                    )
-                    left = None if left is None else left - len(pairs)
-                if sum(len(f.indexes) for f in frames) >= 100:  # noqa: PLR2004 - a modest unit
-                    yield partition, frames
-                    frames = []
-            if frames:
-                yield partition, frames
-
-    def stats(self) -> dict[str, Any]:
-        """The broker in numbers."""
-        with self.engine.lock:
-            journal, report = self.journal, self.journal.report
-            segments = list(journal.index.segments.values())
-            return {
-                "generation": self.state.generation,
-                "topics": len(self.state.topics),
-                "subscriptions": sum(s.is_durable for s in self.state.subscriptions.values()),
-                "consumers": len(self.engine.consumers),
-                "messages_held": sum(
-                    p.held for t in self.state.topics.values() for p in t.partitions
-                ),
-                "segments": len(segments),
-                "spare_segments": len(journal.spares),
-                "disk_bytes": journal.disk_bytes,
-                "live_bytes": sum(self.keeper.live_bytes(segment) for segment in segments),
-                "snapshots": len(journal.snapshots),
-                "records": journal.records,
-                "health": self.health(),
-                "recovery": msgspec.to_builtins(report),
-            }
-
-    def health(self) -> dict[str, Any]:
-        """Whether something needs a person: `ok`, `degraded` or `failed`, and why."""
-        journal = self.journal
-        reasons = [str(damage) for damage in journal.report.damages] + journal.report.notes
-        if self.keeper.state.blocked:
-            reasons.append(self.keeper.state.blocked)
-        if self._is_full:
-            reasons.append("free space is below the reserve: publishes are refused")
-        if journal.failed is not None:
-            return {"status": "failed", "reasons": [str(journal.failed), *reasons]}
-        return {"status": "degraded" if reasons else "ok", "reasons": reasons}
-
     # -- the end ---------------------------------------------------------------------------------
 
     def drain(self) -> None:
         """Refuses new work from now on; what is decided is still made durable."""
         self.is_draining = True
+        self._update_blocked()
 
     def close(self) -> None:
         """Stops in good order: everything durable, sealed, in a snapshot."""
@@ -728,20 +507,3 @@ class Broker:
 
 
 _LEVELS = [Durability.MEMORY, Durability.WRITTEN, Durability.SYNCED, Durability.REPLICATED]
-
-
-def changed(policy: Any, changes: dict[str, Any]) -> Any:
-    """A policy with some fields changed. Raises InvalidArgument for an unknown field or value."""
-    fields = msgspec.to_builtins(policy)
-    known = type(policy).__struct_fields__
-    for name, value in changes.items():
-        if name not in known:
-            raise InvalidArgument(f"there is no setting {name!r}; known: {', '.join(known)}")
-        fields[name] = msgspec.to_builtins(value)
-    try:
-        return msgspec.convert(fields, type(policy))
-    except msgspec.ValidationError as error:
-        raise InvalidArgument(f"wrong setting: {error}") from error
-
-
-__all__ = ["Broker", "Outcome", "Settled", "Sink", "Stored", "UnknownTopic"]

@@ -13,11 +13,13 @@ from typing import Any
 from penstock.batch.frame import Frame, Slice, frame_of
 from penstock.broker.clock import Clock
 from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
-from penstock.delivery.apply import Effects, apply, topic_ids
+from penstock.delivery.apply import apply, apply_published, topic_ids
+from penstock.delivery.effects import Effects
+from penstock.delivery.retention import retained_until
 from penstock.delivery.shared import Offer, dispatch
 from penstock.delivery.state import Consumer, Cursor, Lease, Partition, State, Subscription
 from penstock.journal.journal import Journal
-from penstock.journal.record import encode
+from penstock.journal.record import encode, encode_published
 from penstock.vocabulary import limits
 from penstock.vocabulary.errors import Closed, RecordDamaged, StorageError
 from penstock.vocabulary.message import Durability
@@ -29,7 +31,6 @@ from penstock.vocabulary.records import (
     Returned,
     Settled,
     Unit,
-    partition_key,
 )
 
 Waiter = tuple[Mailbox, Target, Any]
@@ -50,12 +51,16 @@ class Engine:
         self.doomed: dict[Cursor, None] = {}
         self.delaying: dict[Cursor, None] = {}
         self.retaining: dict[Partition, None] = {}
+        self.retain_at = 0
+        """Wall time before which retention has nothing to do."""
         self.serving: dict[Subscription, None] = {}
         """Subscriptions with consumers."""
         self.applied_end = journal.log_end
         self.applied_records = journal.records
         self.pending_bytes = 0
         self.is_closed = False
+        self.is_blocked = False
+        """Publishes have to look why they are refused."""
         self.is_threaded = False
         self.wake_commit: Callable[[], None] = _nobody
         self.wake_worker: Callable[[], None] = _nobody
@@ -71,7 +76,7 @@ class Engine:
 
     def submit(self, record: Record, waiter: Waiter | None, *, urgent: bool = True) -> None:
         """Queues a decided record. The caller holds the lock since it decided."""
-        data = encode(record)
+        data = encode_published(record) if type(record) is Published else encode(record)
         self._records.append(record)
         self._encoded.append(data)
         self._waiters.append(waiter)
@@ -162,11 +167,15 @@ class Engine:
         upto: int,
     ) -> set[int] | None:  # fmt: skip
         """Publishes to topics of durability `written` count from the write on, before the sync."""
-        early = {
-            i
-            for i in range(at, upto)
-            if type(records[i]) is Published and self._is_written(records[i])
-        } if self.state.written_topics else None
+        early = (
+            {
+                i
+                for i in range(at, upto)
+                if type(records[i]) is Published and self._is_written(records[i])
+            }
+            if self.state.written_topics
+            else None
+        )
         if not early:
             return None
         letters: dict[Mailbox, list[Letter]] = {}
@@ -189,14 +198,28 @@ class Engine:
     ) -> None:  # fmt: skip
         with self.lock:
             effects = Effects(self.clock.now(), self.clock.wall())
+            topics = self.state.topics
             for i in range(at, upto):
                 if early and i in early:
                     continue
                 record = records[i]
-                self._apply(record, places[i - at], effects)
-                if type(record) is Settled or type(record) is Returned:
-                    self._unsettle(record)
-                self._answer(waiters[i], letters)
+                place = places[i - at]
+                if type(record) is Published:
+                    self._hold(record, place >> 32)
+                    apply_published(self.state, record, effects)
+                    topics[record.topic_id].applied = place
+                else:
+                    self._apply(record, place, effects)
+                    if type(record) is Settled or type(record) is Returned:
+                        self._unsettle(record)
+                waiter = waiters[i]
+                if waiter is not None:
+                    mailbox, target, answer = waiter
+                    box = letters.get(mailbox)
+                    if box is None:
+                        letters[mailbox] = [(target, answer)]
+                    else:
+                        box.append((target, answer))
             self.applied_end = self.journal.log_end
             self.applied_records = self.journal.records
             self._act(effects, letters)
@@ -214,9 +237,13 @@ class Engine:
             cursor.settling -= sum(end - start for start, end in record.ranges)
 
     def _fail(
-        self, waiters: list[Waiter | None], error: StorageError, letters: dict[Mailbox, list[Letter]]
+        self,
+        waiters: list[Waiter | None],
+        error: StorageError,
+        letters: dict[Mailbox, list[Letter]],
     ) -> None:
         with self.lock:
+            self.is_blocked = True
             waiters = waiters + self._waiters
             self._records, self._encoded, self._waiters = [], [], []
             room, self._room = self._room, []
@@ -242,10 +269,6 @@ class Engine:
 
     def _apply(self, record: Record, position: int, effects: Effects) -> None:
         self.store(record, position >> 32)
-        if type(record) is Published:
-            apply(self.state, record, effects)
-            self.state.topics[record.topic_id].applied = position
-            return
         apply(self.state, record, effects)
         for number in topic_ids(record):
             topic = self.state.topics.get(number)
@@ -255,8 +278,7 @@ class Engine:
     def store(self, record: Record, sequence: int) -> None:
         """Tells the index that a segment holds these messages."""
         if type(record) is Published:
-            key = partition_key(record.topic_id, record.partition)
-            self.journal.index.hold(key, record.base, record.base + record.count - 1, sequence)
+            self._hold(record, sequence)
         elif type(record) is Copied:
             topic = self.state.topics.get(record.topic_id)
             if topic is not None:
@@ -266,6 +288,10 @@ class Engine:
         elif type(record) is Unit:
             for part in record.records:
                 self.store(part, sequence)
+
+    def _hold(self, record: Published, sequence: int) -> None:
+        key = record.topic_id << 16 | record.partition
+        self.journal.index.hold(key, record.base, record.base + record.count - 1, sequence)
 
     def apply_now(self, record: Record) -> None:
         """Applies a decision about an ephemeral subscription, which is never written."""
@@ -297,12 +323,15 @@ class Engine:
             for consumer in subscription.consumers or ():
                 consumer.is_gone = True
                 gone = Closed(f"subscription {subscription.name!r} was deleted")
-                letters.setdefault(consumer.sink.mailbox, []).append((consumer.sink.on_closed, gone))
+                letters.setdefault(consumer.sink.mailbox, []).append(
+                    (consumer.sink.on_closed, gone)
+                )
         if effects.delayed:
             self.delaying.update(effects.delayed)
             self.wake_timer()
         if effects.retained:
             self.retaining.update(effects.retained)
+            self.retain_at = min(self.retain_at, *map(retained_until, effects.retained))
         if effects.doomed:
             self.doomed.update(effects.doomed)
             self.wake_worker()

@@ -134,9 +134,7 @@ class Keeper:
             offsets, columns = gather(frames)
             batch = encode_columns(columns)
             if partition.topic.id in self.engine.state.topics:
-                self.engine.call(
-                    Copied(partition.topic.id, partition.index, tuple(offsets), batch)
-                )
+                self.engine.call(Copied(partition.topic.id, partition.index, tuple(offsets), batch))
 
     def _report_lost(self, partition: Partition, lost: list[tuple[int, int]]) -> None:
         self.engine.call(Lost(partition.topic.id, partition.index, tuple(lost)))

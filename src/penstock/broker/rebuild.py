@@ -12,7 +12,8 @@ import msgspec
 
 from penstock.broker.clock import Clock
 from penstock.broker.engine import Engine
-from penstock.delivery.apply import Effects, apply, topic_ids
+from penstock.delivery.apply import apply, topic_ids
+from penstock.delivery.effects import Effects
 from penstock.delivery.retention import forget_publishers
 from penstock.delivery.shared import after_recovery
 from penstock.delivery.snapshot import restore_topic, topic_state

@@ -69,7 +69,9 @@ def check_topic_policy(policy: TopicPolicy) -> None:
 def check_subscription_policy(policy: SubscriptionPolicy) -> None:
     """Raises InvalidArgument or Unsupported when a value makes no sense."""
     if policy.kind is not Kind.SHARED:
-        raise Unsupported(f"subscription kind {policy.kind.value!r} is not available here yet; use 'shared'")
+        raise Unsupported(
+            f"subscription kind {policy.kind.value!r} is not available here yet; use 'shared'"
+        )
     if policy.qos != 1:
         raise Unsupported(f"qos {policy.qos} is not available here yet; use 1")
     if not 0.01 <= policy.lease_s <= 24 * 3600:  # noqa: PLR2004 - a range in seconds
@@ -138,7 +140,9 @@ def decide_create_subscription(
     known = (topic.subscriptions or {}).get(name)
     if known is not None:
         if known.is_removing:
-            raise SubscriptionInUse(f"subscription {name!r} is being deleted; try again in a moment")
+            raise SubscriptionInUse(
+                f"subscription {name!r} is being deleted; try again in a moment"
+            )
         _check_same(known, policy, is_explicit=is_explicit)
         return None
     record = SubscriptionCreated(
@@ -205,9 +209,7 @@ def decide_delete_subscription(subscription: Subscription) -> SubscriptionDelete
 def earliest(topic: Topic) -> tuple[int, ...]:
     """First offset of each partition that is still held or retained."""
     return tuple(
-        next(
-            (low for low, _ in p.released.gaps(p.released.floor, p.next_offset)), p.next_offset
-        )
+        next((low for low, _ in p.released.gaps(p.released.floor, p.next_offset)), p.next_offset)
         for p in topic.partitions
     )
 
@@ -245,9 +247,7 @@ def describe(topic: Topic) -> dict[str, object]:
         "messages": sum(p.held for p in topic.partitions),
         "bytes": sum(p.held_bytes for p in topic.partitions),
         "published": sum(p.next_offset for p in topic.partitions),
-        "subscriptions": sorted(
-            s.name for s in topic.durable_subscriptions()
-        ),
+        "subscriptions": sorted(s.name for s in topic.durable_subscriptions()),
         "policy": msgspec.to_builtins(topic.policy),
         "created_at": topic.created_at / 1000,
     }

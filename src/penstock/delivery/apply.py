@@ -7,18 +7,19 @@ bytes are free, which subscriptions have something to hand out, what is doomed.
 from collections.abc import Callable
 from typing import Any, Final
 
+from penstock.delivery.effects import Effects
+from penstock.delivery.holding import drop_retained, forget_trials, lose, release, remove, retain
+from penstock.delivery.leases import make_ready
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.state import (
     UNTRIED,
     Cursor,
-    Lease,
     Partition,
     Publisher,
     State,
     Subscription,
     Topic,
     Trial,
-    bit_ranges,
 )
 from penstock.vocabulary import names
 from penstock.vocabulary import records as r
@@ -27,39 +28,7 @@ from penstock.vocabulary.message import Durability
 REJECTED: Final = 1 << 30
 """Value of Trial.counted for a message that must not be tried again."""
 
-_COUNTED: Final = frozenset(
-    {r.Cause.NACKED, r.Cause.EXPIRED, r.Cause.REJECTED, r.Cause.LOST_ALONE}
-)
-
-
-class Effects:
-    """What the broker has to do after some records were applied."""
-
-    __slots__ = (
-        "attached", "closed", "delayed", "dirty", "doomed", "forgotten", "now", "released",
-        "retained", "wall",
-    )  # fmt: skip
-
-    def __init__(self, now: int, wall: int) -> None:
-        self.now = now
-        """Monotonic ms, only to place back-offs."""
-        self.wall = wall
-        self.released: list[tuple[int, int, int]] = []
-        """(partition key, start, end) nothing holds any more."""
-        self.dirty: dict[Subscription, None] = {}
-        """Subscriptions that may have something to hand out."""
-        self.doomed: dict[Cursor, None] = {}
-        """Cursors with messages for the dead-letter topic."""
-        self.delayed: dict[Cursor, None] = {}
-        """Cursors with messages that back off."""
-        self.retained: dict[Partition, None] = {}
-        """Partitions with messages kept only for a time."""
-        self.forgotten: list[int] = []
-        """Keys of partitions that are gone."""
-        self.closed: list[Subscription] = []
-        """Subscriptions that are gone."""
-        self.attached: list[int] = []
-        """Ids of consumers that may be served now."""
+_COUNTED: Final = frozenset({r.Cause.NACKED, r.Cause.EXPIRED, r.Cause.REJECTED, r.Cause.LOST_ALONE})
 
 
 def apply(state: State, record: r.Record, effects: Effects) -> None:
@@ -79,12 +48,13 @@ def topic_ids(record: r.Record) -> list[int]:
 # -- messages ------------------------------------------------------------------------------------
 
 
-def _published(state: State, record: r.Published, effects: Effects) -> None:
+def apply_published(state: State, record: r.Published, effects: Effects) -> None:
+    """A batch is durable: every subscription gets it, or the topic keeps it for a time."""
     topic = state.topics[record.topic_id]
     partition = topic.partitions[record.partition]
     base, count = record.base, record.count
     if base > partition.next_offset:
-        _lose(partition, partition.next_offset, base, effects)
+        lose(partition, partition.next_offset, base, effects)
     end = base + count
     partition.next_offset = end
     if partition.reserved < end:
@@ -98,7 +68,7 @@ def _published(state: State, record: r.Published, effects: Effects) -> None:
     if topic.subscriptions:
         is_covered = _offer(topic, partition.index, record, effects)
     if not is_covered:
-        _retain(partition, record, effects)
+        retain(partition, record, effects)
 
 
 def _offer(topic: Topic, index: int, record: r.Published, effects: Effects) -> bool:
@@ -144,62 +114,18 @@ NOBODY: Final = bytes(16)
 """Publisher of records the broker itself makes."""
 
 
-def _retain(partition: Partition, record: r.Published, effects: Effects) -> None:
-    retain_s = partition.topic.policy.retain_s
-    if retain_s is not None and retain_s <= 0:
-        _release(partition, record.base, record.end, effects)
-        return
-    if partition.retained is None:
-        partition.retained = []
-    effects.retained[partition] = None
-    rows = partition.retained
-    # One row per second of publishing is precise enough for a rule counted in hours.
-    if rows and rows[-1][1] == record.base and record.published_at - rows[-1][2] < 1000:
-        rows[-1][1] = record.end
-    else:
-        rows.append([record.base, record.end, record.published_at])
-
-
-def _lose(partition: Partition, start: int, end: int, effects: Effects) -> None:
-    if partition.lost is None:
-        partition.lost = RangeSet()
-    partition.lost.add(start, end)
-    partition.next_offset = max(partition.next_offset, end)
-    partition.reserved = max(partition.reserved, partition.next_offset)
-    for subscription in partition.topic.durable_subscriptions():
-        cursor = subscription.cursors[partition.index]
-        count = sum(high - low for low, high in cursor.done.add(start, end))
-        cursor.attached += count
-        cursor.dropped += count
-    partition.held += partition.released.missing(start, end)
-    _release(partition, start, end, effects)
-
-
 def _lost(state: State, record: r.Lost, effects: Effects) -> None:
     partition = state.topics[record.topic_id].partitions[record.partition]
     if partition.lost is None:
         partition.lost = RangeSet()
     for start, end in record.ranges:
         partition.lost.add(start, end)
-    _remove(partition, record.ranges, effects)
+    remove(partition, record.ranges, effects)
 
 
 def _removed(state: State, record: r.Removed, effects: Effects) -> None:
     partition = state.topics[record.topic_id].partitions[record.partition]
-    _remove(partition, record.ranges, effects)
-
-
-def _remove(partition: Partition, ranges: r.Ranges, effects: Effects) -> None:
-    for start, end in ranges:
-        for subscription in partition.topic.every_subscription():
-            cursor = subscription.cursors[partition.index]
-            for low, high in cursor.done.add(start, end):
-                cursor.dropped += high - low
-                forget_trials(cursor, low, high)
-                _void_leases(cursor, low, high)
-                withdraw(cursor, low, high)
-        _drop_retained(partition, start, end)
-        _release(partition, start, end, effects)
+    remove(partition, record.ranges, effects)
 
 
 def _skipped(state: State, record: r.Skipped, _effects: Effects) -> None:
@@ -250,18 +176,7 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
                 cursor.dropped += count
             forget_trials(cursor, low, high)
             if subscription.is_durable:
-                _release(partition, low, high, effects)
-
-
-def forget_trials(cursor: Cursor, start: int, end: int) -> None:
-    """The attempts on these messages no longer matter."""
-    if cursor.trials:
-        cursor.trials.clear(start, end)
-    if cursor.reasons:
-        for offset in [o for o in cursor.reasons if start <= o < end]:
-            del cursor.reasons[offset]
-    if cursor.doomed is not None:
-        cursor.doomed.remove(start, end)
+                release(partition, low, high, effects)
 
 
 def _returned(state: State, record: r.Returned, effects: Effects) -> None:
@@ -272,9 +187,7 @@ def _returned(state: State, record: r.Returned, effects: Effects) -> None:
     effects.dirty[cursor.subscription] = None
 
 
-def _come_back(
-    cursor: Cursor, start: int, end: int, record: r.Returned, effects: Effects
-) -> None:
+def _come_back(cursor: Cursor, start: int, end: int, record: r.Returned, effects: Effects) -> None:
     if cursor.trials is None:
         cursor.trials = RangeMap()
     if record.reason or record.consumer:
@@ -334,126 +247,6 @@ def _delay(cursor: Cursor, start: int, end: int, record: r.Returned, effects: Ef
     effects.delayed[cursor] = None
 
 
-def make_ready(cursor: Cursor, start: int, end: int) -> None:
-    """These messages may be offered again; older ones come first."""
-    if cursor.ready is None:
-        cursor.ready = []
-    cursor.ready.append((start, end))
-    if len(cursor.ready) > 1 and cursor.ready[-2] > (start, end):
-        cursor.ready.sort()
-
-
-def withdraw(cursor: Cursor, start: int, end: int) -> int:
-    """Takes messages out of what may be offered; returns how many were there."""
-    found = 0
-    for name in ("ready", "isolated"):
-        rows = getattr(cursor, name)
-        if rows:
-            kept, count = _cut(rows, start, end)
-            found += count
-            setattr(cursor, name, kept or None)
-    if cursor.delayed:
-        fresh = []
-        for due, low, high, wall, delay in cursor.delayed:
-            for a, b in ((low, min(high, start)), (max(low, end), high)):
-                if a < b:
-                    fresh.append((due, a, b, wall, delay))
-            found += max(0, min(high, end) - max(low, start))
-        cursor.delayed = sorted(fresh) or None
-    return found
-
-
-def _cut(rows: list[tuple[int, int]], start: int, end: int) -> tuple[list[tuple[int, int]], int]:
-    kept: list[tuple[int, int]] = []
-    count = 0
-    for low, high in rows:
-        count += max(0, min(high, end) - max(low, start))
-        kept.extend(
-            (a, b) for a, b in ((low, min(high, start)), (max(low, end), high)) if a < b
-        )
-    return kept, count
-
-
-def _void_leases(cursor: Cursor, start: int, end: int) -> None:
-    for consumer in cursor.subscription.consumers or ():
-        for lease in list(consumer.leases.values()):
-            if lease.cursor is cursor and lease.start < end and start < lease.end:
-                close_bits(lease, max(start, lease.start), min(end, lease.end))
-
-
-def close_bits(lease: Lease, start: int, end: int) -> list[tuple[int, int]]:
-    """Marks start…end of a lease finished; returns the parts that were still open."""
-    consumer, cursor = lease.consumer, lease.cursor
-    if lease.open is None and start <= lease.start and end >= lease.end:
-        closed = [(lease.start, lease.end)]
-        count = lease.count
-        lease.count = 0
-    else:
-        bits = ((1 << (end - start)) - 1) << (start - lease.start)
-        hit = lease.mask() & bits
-        if not hit:
-            return []
-        count = hit.bit_count()
-        lease.open = lease.mask() & ~bits
-        lease.count -= count
-        low = (hit & -hit).bit_length() - 1
-        if hit >> low == (1 << count) - 1:
-            closed = [(lease.start + low, lease.start + low + count)]
-        else:
-            closed = bit_ranges(hit, lease.start)
-    consumer.outstanding -= count
-    consumer.outstanding_bytes -= count * lease.bytes_each
-    cursor.leased -= count
-    if lease.count == 0:
-        consumer.leases.pop(lease.id, None)
-        if not consumer.leases:
-            consumer.is_isolated = False
-            consumer.is_saving = False
-    return closed
-
-
-# -- release -------------------------------------------------------------------------------------
-
-
-def _release(partition: Partition, start: int, end: int, effects: Effects) -> None:
-    """Releases the part of start…end that no durable cursor and no retention holds."""
-    parts = [(start, end)]
-    for subscription in partition.topic.durable_subscriptions():
-        done = subscription.cursors[partition.index].done
-        parts = [piece for low, high in parts for piece in done.inside(low, high)]
-    if partition.retained:
-        parts = _outside(parts, partition.retained)
-    for low, high in parts:
-        for fresh_low, fresh_high in partition.released.add(low, high):
-            count = fresh_high - fresh_low
-            if partition.held > 0:
-                partition.held_bytes -= partition.held_bytes * count // partition.held
-            partition.held -= count
-            effects.released.append((partition.key, fresh_low, fresh_high))
-
-
-def _outside(parts: list[tuple[int, int]], rows: list[list[int]]) -> list[tuple[int, int]]:
-    for low, high, _ in rows:
-        parts = [
-            (a, b)
-            for start, end in parts
-            for a, b in ((start, min(end, low)), (max(start, high), end))
-            if a < b
-        ]
-    return parts
-
-
-def _drop_retained(partition: Partition, start: int, end: int) -> None:
-    if partition.retained:
-        rows = [
-            [a, b, at]
-            for low, high, at in partition.retained
-            for a, b in ((low, min(high, start)), (max(low, end), high))
-            if a < b
-        ]
-        partition.retained = rows or None
-
-
 # -- topics and subscriptions --------------------------------------------------------------------
 
 
@@ -492,9 +285,7 @@ def _topic_deleted(state: State, record: r.TopicDeleted, effects: Effects) -> No
     effects.forgotten.extend(partition.key for partition in topic.partitions)
 
 
-def _subscription_created(
-    state: State, record: r.SubscriptionCreated, effects: Effects
-) -> None:
+def _subscription_created(state: State, record: r.SubscriptionCreated, effects: Effects) -> None:
     topic = state.topics[record.topic_id]
     subscription = state.subscriptions.get(record.subscription_id)
     if subscription is None:
@@ -502,7 +293,7 @@ def _subscription_created(
     subscription.is_pending = False
     start_cursors(subscription, record.starts)
     for cursor in subscription.cursors:
-        _drop_retained(cursor.partition, cursor.done.floor, cursor.partition.next_offset)
+        drop_retained(cursor.partition, cursor.done.floor, cursor.partition.next_offset)
     assert topic is subscription.topic
     effects.dirty[subscription] = None
 
@@ -535,24 +326,20 @@ def start_cursors(subscription: Subscription, starts: tuple[int, ...]) -> None:
         subscription.cursors.append(cursor)
 
 
-def _subscription_altered(
-    state: State, record: r.SubscriptionAltered, effects: Effects
-) -> None:
+def _subscription_altered(state: State, record: r.SubscriptionAltered, effects: Effects) -> None:
     subscription = state.subscriptions[record.subscription_id]
     subscription.policy = record.policy
     effects.dirty[subscription] = None
 
 
-def _subscription_deleted(
-    state: State, record: r.SubscriptionDeleted, effects: Effects
-) -> None:
+def _subscription_deleted(state: State, record: r.SubscriptionDeleted, effects: Effects) -> None:
     subscription = state.subscriptions.pop(record.subscription_id)
     remove_subscription(subscription)
     effects.closed.append(subscription)
     for cursor in subscription.cursors:
         partition = cursor.partition
         for low, high in list(cursor.done.gaps(cursor.done.floor, partition.next_offset)):
-            _release(partition, low, high, effects)
+            release(partition, low, high, effects)
 
 
 def remove_subscription(subscription: Subscription) -> None:
@@ -605,7 +392,7 @@ def _unit(state: State, record: r.Unit, effects: Effects) -> None:
 
 
 _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
-    r.Published: _published,
+    r.Published: apply_published,
     r.Copied: _copied,
     r.Settled: _settled,
     r.Delivered: _delivered,

@@ -32,7 +32,9 @@ def decide_dead(state: State, cursor: Cursor, frames: Sequence[Frame], now_wall:
     columns.deliver_at = columns.expires_at = None
     batch = encode_columns(columns)
     parts: list[Record] = []
-    partition = _dead_partition(state, subscription, cursor.partition.index, len(batch), now_wall, parts)
+    partition = _dead_partition(
+        state, subscription, cursor.partition.index, len(batch), now_wall, parts
+    )
     parts.append(_store(partition, batch, len(offsets), now_wall, 0))
     ranges = merge([(offset, offset + 1) for offset in offsets])
     parts.append(
@@ -89,7 +91,17 @@ def _store(partition: Partition, batch: bytes, count: int, now_wall: int, target
     base = partition.reserved
     partition.reserved = base + count
     return Published(
-        partition.topic.id, partition.index, base, count, NOBODY, 0, 0, now_wall, batch, None, target
+        partition.topic.id,
+        partition.index,
+        base,
+        count,
+        NOBODY,
+        0,
+        0,
+        now_wall,
+        batch,
+        None,
+        target,
     )
 
 

@@ -32,6 +32,14 @@ def decide_publish(
     """
     known = partition.publishers.get(publisher) if partition.publishers else None
     kept: tuple[int, ...] | None = None
+    if known is not None and epoch == known.epoch and sequence > known.decided:
+        known.decided = sequence + count - 1
+        base = partition.reserved
+        partition.reserved = base + count
+        return Published(
+            partition.topic.id, partition.index, base, count, publisher, epoch, sequence, now_wall,
+            batch,
+        )  # fmt: skip
     if known is None:
         if sequence and is_generated(publisher):
             raise PublisherForgotten(

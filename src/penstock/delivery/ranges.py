@@ -171,12 +171,7 @@ class RangeMap:
         high = bisect_left(starts, end)
         if low > 0 and middle and ends[low - 1] == start and values[low - 1] == middle[0][2]:
             low -= 1
-        if (
-            high < len(starts)
-            and middle
-            and starts[high] == end
-            and values[high] == middle[-1][2]
-        ):
+        if high < len(starts) and middle and starts[high] == end and values[high] == middle[-1][2]:
             high += 1
         rows = list(middle)
         if low < high:

@@ -1,9 +1,13 @@
 """When messages that no durable subscription covered are removed, and publishers forgotten."""
 
+from typing import Final
+
 from penstock.delivery.publish import is_generated
-from penstock.delivery.state import Partition, State
+from penstock.delivery.state import Partition
 from penstock.vocabulary.limits import PUBLISHER_IDLE_S_MAX
 from penstock.vocabulary.records import Removed
+
+NEVER: Final = 1 << 62
 
 
 def decide_retention(partition: Partition, now_wall: int) -> Removed | None:
@@ -16,16 +20,12 @@ def decide_retention(partition: Partition, now_wall: int) -> Removed | None:
     return Removed(partition.topic.id, partition.index, ranges) if ranges else None
 
 
-def next_retention(state: State) -> int | None:
-    """The wall time at which something is next due for removal, or None."""
-    times = [
-        partition.retained[0][2] + int(topic.policy.retain_s * 1000)
-        for topic in state.topics.values()
-        if topic.policy.retain_s is not None
-        for partition in topic.partitions
-        if partition.retained
-    ]
-    return min(times, default=None)
+def retained_until(partition: Partition) -> int:
+    """The wall time at which something of a partition is next due for removal."""
+    retain_s = partition.topic.policy.retain_s
+    if not partition.retained or retain_s is None:
+        return NEVER
+    return partition.retained[0][2] + int(retain_s * 1000)
 
 
 def forget_publishers(partition: Partition, now_wall: int) -> None:

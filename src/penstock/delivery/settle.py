@@ -6,7 +6,7 @@ gone; the record makes it true.
 
 from typing import NamedTuple
 
-from penstock.delivery.apply import close_bits, withdraw
+from penstock.delivery.leases import close_bits, withdraw
 from penstock.delivery.state import Consumer, Cursor, Lease, Subscription
 from penstock.vocabulary import names
 from penstock.vocabulary.records import Cause, Outcome, Ranges, Returned, Settled
@@ -227,7 +227,9 @@ def _left(
     is_clean: bool, is_alone: bool,  # noqa: FBT001 - private, both named at each call
 ) -> Returned:  # fmt: skip
     if is_clean:
-        return _returned(cursor, ranges, Cause.RELEASED, 0.0, "consumer closed", consumer.name, now_wall)
+        return _returned(
+            cursor, ranges, Cause.RELEASED, 0.0, "consumer closed", consumer.name, now_wall
+        )
     cause = Cause.LOST_ALONE if is_alone else Cause.LOST
     return _returned(cursor, ranges, cause, None, "consumer lost", consumer.name, now_wall)
 

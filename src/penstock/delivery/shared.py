@@ -7,7 +7,7 @@ and shared out evenly otherwise, so that no worker idles beside a hoarder.
 
 from typing import NamedTuple
 
-from penstock.delivery.apply import make_ready
+from penstock.delivery.leases import make_ready
 from penstock.delivery.state import UNTRIED, Consumer, Cursor, Lease, State, Subscription, Trial
 from penstock.vocabulary.limits import SLICE_COUNT_MAX
 from penstock.vocabulary.records import Delivered

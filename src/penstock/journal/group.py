@@ -18,8 +18,9 @@ life of the segment never pass. A position is `segment sequence << 32 | byte in 
 """
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 from xxhash import xxh3_64_intdigest
 
 EDGE: Final = 512
@@ -35,7 +36,7 @@ _PADS: Final = tuple(bytes(n) for n in range(EDGE))
 _SALT_AT: Final = 32
 
 
-class Group(NamedTuple):
+class Group(msgspec.Struct, frozen=True, gc=False):
     """A group found valid in a segment."""
 
     position: int
@@ -123,9 +124,10 @@ def _parse(data: bytes | memoryview, at: int, place: int, salt: int) -> Group | 
         return None
     view = memoryview(data)
     seed = xxh3_64_intdigest(view[at : at + _HEAD.size], salt)
-    if xxh3_64_intdigest(view[at + HEADER_BYTES : at + length], seed) != _SUM.unpack_from(
-        data, at + _HEAD.size
-    )[0]:
+    if (
+        xxh3_64_intdigest(view[at + HEADER_BYTES : at + length], seed)
+        != _SUM.unpack_from(data, at + _HEAD.size)[0]
+    ):
         return None
     return Group(position, count, length, flags, durable_upto, first)
 

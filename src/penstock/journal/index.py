@@ -84,33 +84,50 @@ class Index:
 
     # -- entries ---------------------------------------------------------------------------------
 
+    def note_group(
+        self, records: list[Record], sequence: int, places: list[int], lengths: list[int]
+    ) -> None:
+        """Remembers the places of the records of one group."""
+        with self._lock:
+            for record, place, length in zip(records, places, lengths, strict=True):
+                if type(record) is Published:
+                    self._add_entry(
+                        sequence,
+                        record.topic_id << 16 | record.partition,
+                        record.base,
+                        record.base + record.count - 1,
+                        (place & 0xFFFFFFFF) << 32 | length,
+                    )
+                else:
+                    self.note(record, sequence, place & 0xFFFFFFFF, length)
+
     def note(self, record: Record, sequence: int, byte: int, length: int) -> None:
         """Remembers the place of a record that holds messages."""
         if isinstance(record, Published):
             key = partition_key(record.topic_id, record.partition)
-            self._add_entry(sequence, key, record.base, record.end - 1, byte << 32 | length)
+            with self._lock:
+                self._add_entry(sequence, key, record.base, record.end - 1, byte << 32 | length)
         elif isinstance(record, Copied):
             key = partition_key(record.topic_id, record.partition) | COPY_BIT
-            self._add_entry(
-                sequence, key, record.offsets[0], record.offsets[-1], byte << 32 | length
-            )
+            first, last = record.offsets[0], record.offsets[-1]
+            with self._lock:
+                self._add_entry(sequence, key, first, last, byte << 32 | length)
         elif isinstance(record, Unit):
             for part in record.records:
                 self.note(part, sequence, byte, length)
 
     def _add_entry(self, sequence: int, key: int, first: int, last: int, place: int) -> None:
-        with self._lock:
-            entries = self._open.get(sequence)
-            if entries is None:
-                entries = self._open[sequence] = {}
-            rows = entries.get(key)
-            grown = ENTRY_BYTES
-            if rows is None:
-                entries[key] = array("Q", (first, last, place))
-                grown += PARTITION_BYTES
-            else:
-                rows.extend((first, last, place))
-            self._open_bytes[sequence] = self._open_bytes.get(sequence, _COUNT.size) + grown
+        entries = self._open.get(sequence)
+        if entries is None:
+            entries = self._open[sequence] = {}
+            self._open_bytes[sequence] = _COUNT.size
+        rows = entries.get(key)
+        if rows is None:
+            entries[key] = array("Q", (first, last, place))
+            self._open_bytes[sequence] += ENTRY_BYTES + PARTITION_BYTES
+        else:
+            rows.extend((first, last, place))
+            self._open_bytes[sequence] += ENTRY_BYTES
 
     def open_entries(self, sequence: int) -> Entries:
         """The entries of a segment that has no footer yet."""

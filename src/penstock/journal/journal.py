@@ -6,7 +6,7 @@ succeeds proves nothing about the bytes the first one lost.
 """
 
 import os
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Iterator
 from threading import Lock
 from typing import Final
@@ -16,7 +16,14 @@ import msgspec
 from penstock.journal import group, snapshot, superblock
 from penstock.journal.disk import Disk, File
 from penstock.journal.group import HEADER_BYTES, align, record_bytes
-from penstock.journal.index import ENTRY_BYTES, PARTITION_BYTES, Entries, Index, Place, decode_footer
+from penstock.journal.index import (
+    ENTRY_BYTES,
+    PARTITION_BYTES,
+    Entries,
+    Index,
+    Place,
+    decode_footer,
+)
 from penstock.journal.record import decode
 from penstock.journal.report import Report
 from penstock.journal.segment import FIRST_GROUP, Header, Segment, encode_header
@@ -39,9 +46,7 @@ class Draft(msgspec.Struct, frozen=True):
 class Journal:
     """An open journal. `recovery.open_journal` makes one."""
 
-    def __init__(
-        self, disk: Disk, settings: JournalSettings, block: superblock.Superblock
-    ) -> None:
+    def __init__(self, disk: Disk, settings: JournalSettings, block: superblock.Superblock) -> None:
         self.disk = disk
         self.settings = settings
         self.block = block
@@ -64,7 +69,8 @@ class Journal:
         self._growth = settings.segment_bytes_min
         self._block_lock = Lock()
         self._spare_lock = Lock()
-        self._cache: OrderedDict[int, Record] = OrderedDict()
+        self._cache: dict[int, Record] = {}
+        self._cached_groups: deque[tuple[list[int], int]] = deque()
         self._cache_bytes = 0
         self._cache_lock = Lock()
         self.point = getattr(disk, "point", _no_point)
@@ -96,12 +102,10 @@ class Journal:
         except OSError as error:
             raise self._fail("write", error) from error
         self.point("group-written")
-        for record, rec, place in zip(
-            records[at:upto], encoded[at:upto], places, strict=True
-        ):
-            self.index.note(record, segment.sequence, place & 0xFFFFFFFF, len(rec))
-            if type(record) is Published:
-                self._remember(place, record)
+        group_records = records[at:upto]
+        lengths = [len(rec) for rec in encoded[at:upto]]
+        self.index.note_group(group_records, segment.sequence, places, lengths)
+        self._remember(places, group_records, len(data))
         segment.end += len(data)
         self.records += upto - at
         self.bytes_since_snapshot += len(data)
@@ -129,9 +133,7 @@ class Journal:
         )
         return self.failed
 
-    def _fit(
-        self, segment: Segment, records: list[Record], encoded: list[bytes], at: int
-    ) -> int:
+    def _fit(self, segment: Segment, records: list[Record], encoded: list[bytes], at: int) -> int:
         room = min(segment.size - segment.end - self._footer_room(segment), GROUP_BYTES_MAX)
         used = HEADER_BYTES + 512
         upto = at
@@ -347,14 +349,17 @@ class Journal:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _remember(self, position: int, record: Published) -> None:
+    def _remember(self, places: list[int], records: list[Record], size: int) -> None:
+        """Keeps the records of a group in memory; the oldest groups make room."""
         with self._cache_lock:
-            self._cache[position] = record
-            self._cache_bytes += len(record.batch) + 200
-            while self._cache_bytes > self.settings.cache_bytes:
-                _, old = self._cache.popitem(last=False)
-                if isinstance(old, Published | Copied):
-                    self._cache_bytes -= len(old.batch) + 200
+            self._cache.update(zip(places, records, strict=True))
+            self._cached_groups.append((places, size))
+            self._cache_bytes += size
+            while self._cache_bytes > self.settings.cache_bytes and len(self._cached_groups) > 1:
+                old, freed = self._cached_groups.popleft()
+                self._cache_bytes -= freed
+                for place in old:
+                    del self._cache[place]
 
     def cached(self, place: Place) -> Record | None:
         """The record at a place when it is in memory."""

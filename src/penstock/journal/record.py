@@ -79,7 +79,8 @@ def decode(data: bytes) -> r.Record:
         raise
 
 
-def _published(record: r.Published) -> bytes:
+def encode_published(record: r.Published) -> bytes:
+    """The bytes of the commonest record."""
     kept = record.kept
     tail = record.batch if kept is None else array("I", kept).tobytes() + record.batch
     return (
@@ -124,7 +125,13 @@ def _copied(record: r.Copied) -> bytes:
     count = len(record.offsets)
     return (
         _COPIED.pack(
-            _COPIED.size + len(tail), COPIED, 0, record.partition, record.topic_id, record.ledger, count
+            _COPIED.size + len(tail),
+            COPIED,
+            0,
+            record.partition,
+            record.topic_id,
+            record.ledger,
+            count,
         )
         + tail
     )
@@ -251,7 +258,7 @@ def _unpack_ranges(data: bytes) -> r.Ranges:
 
 
 _ENCODERS: Final[dict[Any, Callable[[Any], bytes]]] = {
-    r.Published: _published,
+    r.Published: encode_published,
     r.Copied: _copied,
     r.Settled: _settled,
     r.Delivered: _delivered,

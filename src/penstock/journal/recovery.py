@@ -37,7 +37,9 @@ class Replay(Protocol):
         ...
 
 
-def open_journal(disk: Disk, settings: JournalSettings, make: Callable[[Journal], Replay]) -> Journal:
+def open_journal(
+    disk: Disk, settings: JournalSettings, make: Callable[[Journal], Replay]
+) -> Journal:
     """Opens or begins the store in `disk` and brings the replay up to date.
 
     Raises NotAStore, StoreInUse, StoreTooNew, StoreDamaged; the folder is then unchanged.
@@ -142,7 +144,9 @@ class _Recovery:
         journal = self.journal
         if found is None:
             if (self.state.durable_upto or self.segments) and 1 not in self._known():
-                raise StoreDamaged(f"no snapshot is readable and the log no longer begins: {_SALVAGE}")
+                raise StoreDamaged(
+                    f"no snapshot is readable and the log no longer begins: {_SALVAGE}"
+                )
             self.start = 1 << 32 | FIRST_GROUP
             self.replay.restore(journal, [])
             return 1
@@ -152,16 +156,16 @@ class _Recovery:
             self._adopt(row)
         self.replay.restore(journal, found.pieces)
         first = found.start >> 32
-        row = journal.index.segments.get(first)
+        home = journal.index.segments.get(first)
         journal.records = found.meta.records
         journal.last_sequence = first
-        if row is not None and row.is_sealed and row.end <= found.start & _BYTE:
+        if home is not None and home.is_sealed and home.end <= found.start & _BYTE:
             first += 1
             self.expected = found.meta.records
         elif found.start == 0:
             self.start = 1 << 32 | FIRST_GROUP
             first = 1
-        elif row is None and first not in self._known():
+        elif home is None and first not in self._known():
             # The segment the snapshot starts in was already empty, sealed and given back.
             first += 1
             self.expected = found.meta.records

@@ -1,10 +1,10 @@
 """A segment: one file of the log in its present life, and the header that says which life.
 
-    0   8s  magic "PENSTOCK"      8  u16 format major   10 u16 format minor
-    12  u32 required features (an unknown bit refuses)   16 u32 optional features (ignored)
-    20  u32 reserved              24 16s store id
-    40  u64 sequence number       48 u64 salt            56 u64 size in bytes
-    64  u64 checksum (xxh3-64) over the bytes before it; zeros up to 512, where groups begin
+0   8s  magic "PENSTOCK"      8  u16 format major   10 u16 format minor
+12  u32 required features (an unknown bit refuses)   16 u32 optional features (ignored)
+20  u32 reserved              24 16s store id
+40  u64 sequence number       48 u64 salt            56 u64 size in bytes
+64  u64 checksum (xxh3-64) over the bytes before it; zeros up to 512, where groups begin
 """
 
 from struct import Struct

@@ -1,0 +1,149 @@
+"""Topics and subscriptions: create, change, delete, list. Each call waits until it is durable."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.broker.engine import Engine
+from penstock.broker.mailbox import DIRECT, Pending
+from penstock.delivery import admin, counts
+from penstock.delivery.state import State, Subscription, Topic
+from penstock.vocabulary.errors import InvalidArgument
+from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+
+
+class Administration:
+    """The administrative half of a Broker."""
+
+    engine: Engine
+    state: State
+
+    def _ensure_topic(self, name: str) -> Topic:
+        raise AssertionError(name)
+
+    def _starts(self, topic: Topic, start: Any, default: str) -> tuple[int, ...]:
+        raise AssertionError(topic, start, default)
+
+    def _run(self, decide: Callable[[], Any]) -> None:
+        """Decides under the lock, submits, and waits until it is durable."""
+        pending = Pending()
+        with self.engine.lock:
+            self.engine.check_alive()
+            record = decide()
+            if record is None:
+                self.engine.after_pending((DIRECT, pending, None))
+            else:
+                self.engine.submit(record, (DIRECT, pending, None))
+        self.engine.settle_down(pending)
+
+    def create_topic(self, name: str, partitions: int, policy: TopicPolicy) -> None:
+        """Creates a topic; nothing happens when it exists as asked."""
+        wall = self.engine.clock.wall()
+        self._run(
+            lambda: admin.decide_create_topic(
+                self.state, name, partitions, policy, wall, is_explicit=True
+            )
+        )
+
+    def alter_topic(self, name: str, changes: dict[str, Any]) -> None:
+        """Changes a topic's policy."""
+
+        def decide() -> Any:
+            topic = admin.find_topic(self.state, name)
+            return admin.decide_alter_topic(topic, changed(topic.policy, changes))
+
+        self._run(decide)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic, its messages and its subscriptions."""
+        self._run(lambda: admin.decide_delete_topic(self.state, admin.find_topic(self.state, name)))
+
+    def create_subscription(
+        self, topic_name: str, name: str, policy: SubscriptionPolicy, start: Any
+    ) -> None:
+        """Creates a durable subscription; nothing happens when it exists as asked."""
+        with self.engine.lock:
+            self.engine.check_alive()
+            topic = self._ensure_topic(topic_name)
+        starts = self._starts(topic, start, "earliest")
+        wall = self.engine.clock.wall()
+        self._run(
+            lambda: admin.decide_create_subscription(
+                self.state, topic, name, policy, starts, wall, is_explicit=True
+            )
+        )
+
+    def alter_subscription(self, topic_name: str, name: str, changes: dict[str, Any]) -> None:
+        """Changes a subscription's policy."""
+
+        def decide() -> Any:
+            topic = admin.find_topic(self.state, topic_name)
+            subscription = admin.find_subscription(topic, name)
+            return admin.decide_alter_subscription(
+                subscription, changed(subscription.policy, changes)
+            )
+
+        self._run(decide)
+
+    def delete_subscription(self, topic_name: str, name: str) -> None:
+        """Deletes a subscription; what only it held is released."""
+
+        def decide() -> Any:
+            topic = admin.find_topic(self.state, topic_name)
+            return admin.decide_delete_subscription(admin.find_subscription(topic, name))
+
+        self._run(decide)
+
+    def topics(self) -> list[dict[str, Any]]:
+        """Every topic, described."""
+        with self.engine.lock:
+            shown = [
+                t for t in self.state.topics.values() if not t.is_pending and not t.is_removing
+            ]
+            return [admin.describe(topic) for topic in sorted(shown, key=lambda t: t.name)]
+
+    def describe_topic(self, name: str) -> dict[str, Any]:
+        """One topic. Raises UnknownTopic."""
+        with self.engine.lock:
+            return admin.describe(admin.find_topic(self.state, name))
+
+    def subscriptions(self, topic_name: str | None = None) -> list[dict[str, Any]]:
+        """Every durable subscription with its counts."""
+        with self.engine.lock:
+            if topic_name is None:
+                topics = list(self.state.topics.values())
+            else:
+                topics = [admin.find_topic(self.state, topic_name)]
+            return [
+                self._describe_subscription(s)
+                for topic in sorted(topics, key=lambda t: t.name)
+                for s in sorted(topic.durable_subscriptions(), key=lambda s: s.name)
+            ]
+
+    @staticmethod
+    def _describe_subscription(subscription: Subscription) -> dict[str, Any]:
+        found = counts.count(subscription)
+        return {
+            "topic": subscription.topic.name,
+            "subscription": subscription.name,
+            "kind": subscription.policy.kind.value,
+            "consumers": [c.name for c in subscription.consumers or ()],
+            **msgspec.to_builtins(found),
+            "unexplained": counts.unexplained(found),
+            "policy": msgspec.to_builtins(subscription.policy),
+        }
+
+
+def changed(policy: Any, changes: dict[str, Any]) -> Any:
+    """A policy with some fields changed. Raises InvalidArgument for an unknown field or value."""
+    fields = msgspec.to_builtins(policy)
+    known = type(policy).__struct_fields__
+    for name, value in changes.items():
+        if name not in known:
+            raise InvalidArgument(f"there is no setting {name!r}; known: {', '.join(known)}")
+        fields[name] = msgspec.to_builtins(value)
+    try:
+        return msgspec.convert(fields, type(policy))
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"wrong setting: {error}") from error

@@ -1,0 +1,145 @@
+"""Looking without taking: held messages, dead letters, statistics, health."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from penstock.batch import Batch
+from penstock.batch.frame import Frame
+from penstock.broker.administration import Administration
+from penstock.broker.keeper import Keeper
+from penstock.delivery import admin, settle
+from penstock.delivery.dead import decide_redrive
+from penstock.delivery.state import Partition
+from penstock.journal.journal import Journal
+from penstock.vocabulary import names
+from penstock.vocabulary.records import Removed
+
+
+class Looking(Administration):
+    """The looking half of a Broker."""
+
+    journal: Journal
+    keeper: Keeper
+    _is_full: bool
+
+    def held(
+        self, topic_name: str, partition: int | None = None, after: int = 0
+    ) -> Iterator[tuple[int, Frame]]:
+        """(partition, frame) of every held message, oldest first, without leasing any."""
+        with self.engine.lock:
+            topic = admin.find_topic(self.state, topic_name)
+        parts = topic.partitions if partition is None else [topic.partitions[partition]]
+        for part in parts:
+            at = after
+            while True:
+                with self.engine.lock:
+                    run = next(iter(part.released.gaps(at, part.next_offset)), None)
+                if run is None:
+                    break
+                start, end = run[0], min(run[1], run[0] + 1000)
+                frames, _ = self.engine.read(part, start, end)
+                for frame in frames:
+                    yield part.index, frame
+                at = end
+
+    def redrive(
+        self, topic_name: str, subscription_name: str, choose: Callable[[Frame, Batch, int], bool],
+        limit: int | None, *, is_dry: bool,
+    ) -> int:  # fmt: skip
+        """Sends dead letters back to their subscription; returns how many."""
+        with self.engine.lock:
+            topic = admin.find_topic(self.state, topic_name)
+            subscription = admin.find_subscription(topic, subscription_name)
+        chosen = self._chosen(topic_name, subscription_name, choose, limit)
+        count = 0
+        for partition, frames in chosen:
+            count += sum(len(frame.indexes) for frame in frames)
+            if not is_dry:
+                wall = self.engine.clock.wall()
+                self._run(partial(decide_redrive, subscription, partition, frames, wall))
+        return count
+
+    def purge_dead(
+        self, topic_name: str, subscription_name: str, choose: Callable[[Frame, Batch, int], bool],
+        limit: int | None, *, is_dry: bool,
+    ) -> int:  # fmt: skip
+        """Removes dead letters for good; returns how many."""
+        count = 0
+        for partition, frames in self._chosen(topic_name, subscription_name, choose, limit):
+            offsets = [offset for frame in frames for offset in frame.offsets]
+            count += len(offsets)
+            if not is_dry:
+                ranges = settle.merge([(offset, offset + 1) for offset in offsets])
+                self.engine.call(Removed(partition.topic.id, partition.index, ranges))
+        return count
+
+    def _chosen(
+        self, topic_name: str, subscription_name: str, choose: Callable[[Frame, Batch, int], bool],
+        limit: int | None,
+    ) -> Iterator[tuple[Partition, list[Frame]]]:  # fmt: skip
+        name = names.dead_topic(topic_name, subscription_name)
+        if name not in self.state.names:
+            return
+        dead = self.state.names[name]
+        left = limit
+        for partition in dead.partitions:
+            frames: list[Frame] = []
+            for _, frame in list(self.held(name, partition.index)):
+                if left is not None and left <= 0:
+                    break
+                view = Batch(frame.batch, verify=False)
+                pairs = [
+                    (offset, index)
+                    for offset, index in zip(frame.offsets, frame.indexes, strict=True)
+                    if choose(frame, view, index)
+                ][:left]
+                if pairs:
+                    frames.append(
+                        msgspec.structs.replace(
+                            frame, offsets=[o for o, _ in pairs], indexes=[i for _, i in pairs]
+                        )
+                    )
+                    left = None if left is None else left - len(pairs)
+                if sum(len(f.indexes) for f in frames) >= 100:  # noqa: PLR2004 - a modest unit
+                    yield partition, frames
+                    frames = []
+            if frames:
+                yield partition, frames
+
+    def stats(self) -> dict[str, Any]:
+        """The broker in numbers."""
+        with self.engine.lock:
+            journal, report = self.journal, self.journal.report
+            segments = list(journal.index.segments.values())
+            return {
+                "generation": self.state.generation,
+                "topics": len(self.state.topics),
+                "subscriptions": sum(s.is_durable for s in self.state.subscriptions.values()),
+                "consumers": len(self.engine.consumers),
+                "messages_held": sum(
+                    p.held for t in self.state.topics.values() for p in t.partitions
+                ),
+                "segments": len(segments),
+                "spare_segments": len(journal.spares),
+                "disk_bytes": journal.disk_bytes,
+                "live_bytes": sum(self.keeper.live_bytes(segment) for segment in segments),
+                "snapshots": len(journal.snapshots),
+                "records": journal.records,
+                "health": self.health(),
+                "recovery": msgspec.to_builtins(report),
+            }
+
+    def health(self) -> dict[str, Any]:
+        """Whether something needs a person: `ok`, `degraded` or `failed`, and why."""
+        journal = self.journal
+        reasons = [str(damage) for damage in journal.report.damages] + journal.report.notes
+        if self.keeper.state.blocked:
+            reasons.append(self.keeper.state.blocked)
+        if self._is_full:
+            reasons.append("free space is below the reserve: publishes are refused")
+        if journal.failed is not None:
+            return {"status": "failed", "reasons": [str(journal.failed), *reasons]}
+        return {"status": "degraded" if reasons else "ok", "reasons": reasons}

@@ -1,0 +1,105 @@
+"""What a partition still holds, for whom, and when it lets go."""
+
+from penstock.delivery.effects import Effects
+from penstock.delivery.leases import void_leases, withdraw
+from penstock.delivery.ranges import RangeSet
+from penstock.delivery.state import Cursor, Partition
+from penstock.vocabulary.records import Published, Ranges
+
+
+def release(partition: Partition, start: int, end: int, effects: Effects) -> None:
+    """Releases the part of start…end that no durable cursor and no retention holds."""
+    parts = [(start, end)]
+    for subscription in partition.topic.durable_subscriptions():
+        done = subscription.cursors[partition.index].done
+        parts = [piece for low, high in parts for piece in done.inside(low, high)]
+    if partition.retained:
+        parts = _outside(parts, partition.retained)
+    for low, high in parts:
+        for fresh_low, fresh_high in partition.released.add(low, high):
+            count = fresh_high - fresh_low
+            if partition.held > 0:
+                partition.held_bytes -= partition.held_bytes * count // partition.held
+            partition.held -= count
+            effects.released.append((partition.key, fresh_low, fresh_high))
+
+
+def _outside(parts: list[tuple[int, int]], rows: list[list[int]]) -> list[tuple[int, int]]:
+    for low, high, _ in rows:
+        parts = [
+            (a, b)
+            for start, end in parts
+            for a, b in ((start, min(end, low)), (max(start, high), end))
+            if a < b
+        ]
+    return parts
+
+
+def drop_retained(partition: Partition, start: int, end: int) -> None:
+    """These messages are no longer kept for their time alone."""
+    if partition.retained:
+        rows = [
+            [a, b, at]
+            for low, high, at in partition.retained
+            for a, b in ((low, min(high, start)), (max(low, end), high))
+            if a < b
+        ]
+        partition.retained = rows or None
+
+
+def retain(partition: Partition, record: Published, effects: Effects) -> None:
+    """Keeps messages that no durable cursor covers for the time the topic says."""
+    retain_s = partition.topic.policy.retain_s
+    if retain_s is not None and retain_s <= 0:
+        release(partition, record.base, record.end, effects)
+        return
+    if partition.retained is None:
+        partition.retained = []
+    effects.retained[partition] = None
+    rows = partition.retained
+    # One row per second of publishing is precise enough for a rule counted in hours.
+    if rows and rows[-1][1] == record.base and record.published_at - rows[-1][2] < 1000:
+        rows[-1][1] = record.end
+    else:
+        rows.append([record.base, record.end, record.published_at])
+
+
+def lose(partition: Partition, start: int, end: int, effects: Effects) -> None:
+    """Messages that were there once and are missing from the log: counted as dropped."""
+    if partition.lost is None:
+        partition.lost = RangeSet()
+    partition.lost.add(start, end)
+    partition.next_offset = max(partition.next_offset, end)
+    partition.reserved = max(partition.reserved, partition.next_offset)
+    for subscription in partition.topic.durable_subscriptions():
+        cursor = subscription.cursors[partition.index]
+        count = sum(high - low for low, high in cursor.done.add(start, end))
+        cursor.attached += count
+        cursor.dropped += count
+    partition.held += partition.released.missing(start, end)
+    release(partition, start, end, effects)
+
+
+def remove(partition: Partition, ranges: Ranges, effects: Effects) -> None:
+    """Takes messages out of the topic and of every subscription."""
+    for start, end in ranges:
+        for subscription in partition.topic.every_subscription():
+            cursor = subscription.cursors[partition.index]
+            for low, high in cursor.done.add(start, end):
+                cursor.dropped += high - low
+                forget_trials(cursor, low, high)
+                void_leases(cursor, low, high)
+                withdraw(cursor, low, high)
+        drop_retained(partition, start, end)
+        release(partition, start, end, effects)
+
+
+def forget_trials(cursor: Cursor, start: int, end: int) -> None:
+    """The attempts on these messages no longer matter."""
+    if cursor.trials:
+        cursor.trials.clear(start, end)
+    if cursor.reasons:
+        for offset in [o for o in cursor.reasons if start <= o < end]:
+            del cursor.reasons[offset]
+    if cursor.doomed is not None:
+        cursor.doomed.remove(start, end)

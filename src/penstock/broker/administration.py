@@ -5,10 +5,12 @@ from typing import Any
 
 import msgspec
 
+from penstock.batch import Batch
 from penstock.broker.engine import Engine
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.delivery import admin, counts
-from penstock.delivery.state import State, Subscription, Topic
+from penstock.delivery.state import Partition, State, Subscription, Topic
+from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 
@@ -20,10 +22,53 @@ class Administration:
     state: State
 
     def _ensure_topic(self, name: str) -> Topic:
-        raise AssertionError(name)
+        record = admin.decide_create_topic(
+            self.state, name, 1, TopicPolicy(), self.engine.clock.wall(), is_explicit=False,
+            is_reserved=names.is_dead_topic(name),
+        )  # fmt: skip
+        if record is not None:
+            self.engine.submit(record, None)
+        return self.state.names[name]
 
     def _starts(self, topic: Topic, start: Any, default: str) -> tuple[int, ...]:
-        raise AssertionError(topic, start, default)
+        start = default if start is None else start
+        with self.engine.lock:
+            if start == "earliest":
+                return admin.earliest(topic)
+            if start == "latest":
+                return admin.latest(topic)
+        if isinstance(start, str):
+            partition, _, offset = start.partition(":")
+            if not (partition.isdigit() and offset.isdigit()):
+                raise InvalidArgument(
+                    f"start {start!r} is not 'earliest', 'latest', a time or a position like '0:17'"
+                )
+            with self.engine.lock:
+                return admin.at_position(topic, int(partition), int(offset))
+        if isinstance(start, int | float):
+            return tuple(self._offset_at(p, int(start * 1000)) for p in topic.partitions)
+        raise InvalidArgument(f"start {start!r} is not 'earliest', 'latest', a time or a position")
+
+    def _offset_at(self, partition: Partition, wall: int) -> int:
+        """First held offset published at or after a time."""
+        with self.engine.lock:
+            end = partition.next_offset
+            low = next((a for a, _ in partition.released.gaps(0, end)), end)
+        high = end
+        while low < high:
+            middle = (low + high) // 2
+            with self.engine.lock:
+                offset = next((a for a, _ in partition.released.gaps(middle, high)), high)
+            frames, _ = self.engine.read(partition, offset, min(offset + 1, high))
+            if not frames:
+                high = middle
+                continue
+            view = Batch(frames[0].batch, verify=False)
+            if frames[0].published_at_of(view, frames[0].indexes[0]) >= wall:
+                high = min(offset, middle)
+            else:
+                low = offset + 1
+        return low
 
     def _run(self, decide: Callable[[], Any]) -> None:
         """Decides under the lock, submits, and waits until it is durable."""

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.batch import Batch
 from penstock.broker.clock import Clock, SystemClock
 from penstock.broker.engine import Engine, Waiter
 from penstock.broker.keeper import Keeper
@@ -21,7 +20,7 @@ from penstock.delivery.apply import remove_subscription
 from penstock.delivery.publish import Duplicate, decide_publish
 from penstock.delivery.retention import NEVER, decide_retention, retained_until
 from penstock.delivery.shared import due
-from penstock.delivery.state import Consumer, Partition, Subscription, Topic
+from penstock.delivery.state import Consumer, Subscription, Topic
 from penstock.journal.disk import Disk
 from penstock.journal.recovery import open_journal
 from penstock.journal.settings import JournalSettings
@@ -34,7 +33,7 @@ from penstock.vocabulary.errors import (
     InvalidName,
 )
 from penstock.vocabulary.message import Durability
-from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import (
     Attached,
     Cause,
@@ -141,7 +140,7 @@ class Broker(Looking):
 
     # -- publish ---------------------------------------------------------------------------------
 
-    def publish(
+    def publish(  # noqa: PLR0913, PLR0917 - the hot path: no object per call
         self, topic_name: str, partition: int, batch: bytes, count: int, publisher: bytes,
         epoch: int, sequence: int, mailbox: Mailbox, target: Target,
     ) -> None:  # fmt: skip
@@ -159,7 +158,7 @@ class Broker(Looking):
             )  # fmt: skip
             level = self._levels[topic.policy.durability]
             if type(decision) is Published:
-                stored = Stored(decision.base, level, False, decision.kept)
+                stored = Stored(decision.base, level, is_duplicate=False, kept=decision.kept)
                 engine.submit(decision, (mailbox, target, stored))
             elif type(decision) is Duplicate:
                 answer = Stored(decision.base, level, is_duplicate=True)
@@ -173,11 +172,12 @@ class Broker(Looking):
         def retry(answer: Any) -> None:
             *_, mailbox, target = arguments
             try:
-                if isinstance(answer, BaseException):
-                    raise answer
-                self.publish(*arguments)
+                if not isinstance(answer, BaseException):
+                    self.publish(*arguments)
+                    return
             except Exception as error:  # noqa: BLE001 - the waiter gets whatever went wrong
-                mailbox.post([(target, error)])
+                answer = error
+            mailbox.post([(target, answer)])
 
         return retry
 
@@ -208,15 +208,6 @@ class Broker(Looking):
         if names.is_dead_topic(name):
             raise InvalidName(f"{name!r} is a dead-letter topic: only the broker publishes there")
         return self._ensure_topic(name)
-
-    def _ensure_topic(self, name: str) -> Topic:
-        record = admin.decide_create_topic(
-            self.state, name, 1, TopicPolicy(), self.engine.clock.wall(), is_explicit=False,
-            is_reserved=names.is_dead_topic(name),
-        )  # fmt: skip
-        if record is not None:
-            self.engine.submit(record, None)
-        return self.state.names[name]
 
     def partitions(self, topic_name: str) -> int:
         """How many partitions a topic has; it is created when missing."""
@@ -285,46 +276,6 @@ class Broker(Looking):
         if record is not None:
             self.engine.submit(record, None)
         return admin.find_subscription(topic, name)
-
-    def _starts(self, topic: Topic, start: Any, default: str) -> tuple[int, ...]:
-        start = default if start is None else start
-        with self.engine.lock:
-            if start == "earliest":
-                return admin.earliest(topic)
-            if start == "latest":
-                return admin.latest(topic)
-        if isinstance(start, str):
-            partition, _, offset = start.partition(":")
-            if not (partition.isdigit() and offset.isdigit()):
-                raise InvalidArgument(
-                    f"start {start!r} is not 'earliest', 'latest', a time or a position such as '0:17'"
-                )
-            with self.engine.lock:
-                return admin.at_position(topic, int(partition), int(offset))
-        if isinstance(start, int | float):
-            return tuple(self._offset_at(p, int(start * 1000)) for p in topic.partitions)
-        raise InvalidArgument(f"start {start!r} is not 'earliest', 'latest', a time or a position")
-
-    def _offset_at(self, partition: Partition, wall: int) -> int:
-        """First held offset published at or after a time."""
-        with self.engine.lock:
-            end = partition.next_offset
-            low = next((a for a, _ in partition.released.gaps(0, end)), end)
-        high = end
-        while low < high:
-            middle = (low + high) // 2
-            with self.engine.lock:
-                offset = next((a for a, _ in partition.released.gaps(middle, high)), high)
-            frames, _ = self.engine.read(partition, offset, min(offset + 1, high))
-            if not frames:
-                high = middle
-                continue
-            view = Batch(frames[0].batch, verify=False)
-            if frames[0].published_at_of(view, frames[0].indexes[0]) >= wall:
-                high = middle if offset > middle else offset
-            else:
-                low = offset + 1
-        return low
 
     def _dispatch(self, subscription: Subscription) -> None:
         letters: dict[Mailbox, list[Any]] = {}

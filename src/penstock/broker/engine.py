@@ -15,6 +15,7 @@ from penstock.broker.clock import Clock
 from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
 from penstock.delivery.apply import apply, apply_published, topic_ids
 from penstock.delivery.effects import Effects
+from penstock.delivery.leases import close_bits
 from penstock.delivery.retention import retained_until
 from penstock.delivery.shared import Offer, dispatch
 from penstock.delivery.state import Consumer, Cursor, Lease, Partition, State, Subscription
@@ -26,6 +27,7 @@ from penstock.vocabulary.message import Durability
 from penstock.vocabulary.records import (
     Copied,
     Lost,
+    Outcome,
     Published,
     Record,
     Returned,
@@ -103,7 +105,7 @@ class Engine:
             return False
 
     def call(self, record: Record | None) -> None:
-        """Submits a record under the lock the caller holds no longer, and waits until it is true."""
+        """Submits a record and waits until it is durable and applied."""
         pending = Pending()
         if record is not None:
             with self.lock:
@@ -406,9 +408,24 @@ class Engine:
                 letters.setdefault(consumer.sink.mailbox, []).append(
                     (consumer.sink.on_slice, _slice(lease, frames))
                 )
-            if lost and self.journal.failed is None:
+            if not lease.cursor.subscription.is_durable:
+                self._skip_missing(lease, frames)
+            elif lost and self.journal.failed is None:
                 self.submit(Lost(partition.topic.id, partition.index, tuple(lost)), None)
         self._post(letters)
+
+    def _skip_missing(self, lease: Lease, frames: list[Frame]) -> None:
+        """An ephemeral consumer holds nothing: what was released before it was read is skipped."""
+        present = {offset for frame in frames for offset in frame.offsets}
+        missing = [(o, o + 1) for o in range(lease.start, lease.end) if o not in present]
+        cursor = lease.cursor
+        for start, end in missing:
+            close_bits(lease, start, end)
+        if missing:
+            cursor.settling += len(missing)
+            topic_id, index = cursor.partition.topic.id, cursor.partition.index
+            number = cursor.subscription.id
+            self.apply_now(Settled(topic_id, index, number, Outcome.DROPPED, tuple(missing)))
 
     def read(
         self, partition: Partition, start: int, end: int

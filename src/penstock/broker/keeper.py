@@ -1,4 +1,4 @@
-"""Housekeeping that never holds up a commit: snapshots, compaction, spare segments, dead letters."""
+"""Housekeeping that never holds up a commit: snapshots, compaction, dead letters."""
 
 from typing import Final
 

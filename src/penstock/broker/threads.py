@@ -6,6 +6,7 @@ timer    leases, back-off, retention           keeper   snapshots, compaction, s
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock, Thread
 from time import monotonic
 from typing import Final
@@ -36,10 +37,8 @@ class Bell:
         """Wakes the sleeper."""
         if not self._rung:
             self._rung = True
-            try:
+            with suppress(RuntimeError):
                 self._lock.release()
-            except RuntimeError:
-                pass
 
     def sleep(self, timeout_s: float) -> bool:
         """Waits for a ring; False at time-out."""

@@ -124,7 +124,8 @@ def decide_delete_topic(state: State, topic: Topic) -> TopicDeleted:
         dead = state.names.get(names.dead_topic(topic.name, subscription.name))
         if dead is not None and any(partition.held for partition in dead.partitions):
             raise TopicInUse(
-                f"topic {topic.name!r} has dead letters in {dead.name!r}; redrive or purge them first"
+                f"topic {topic.name!r} has dead letters in {dead.name!r}; "
+                "redrive or purge them first"
             )
     topic.is_removing = True
     return TopicDeleted(topic.id)
@@ -160,13 +161,13 @@ def _check_same(
     if policy.kind is not known.policy.kind or policy.qos != known.policy.qos:
         raise SubscriptionConflict(
             f"subscription {known.name!r} on topic {known.topic.name!r} exists with kind "
-            f"{known.policy.kind.value!r} and qos {known.policy.qos}, not {policy.kind.value!r} and "
-            f"{policy.qos}; use another name, or delete it first"
+            f"{known.policy.kind.value!r} and qos {known.policy.qos}, not "
+            f"{policy.kind.value!r} and {policy.qos}; use another name, or delete it first"
         )
     if is_explicit and policy != known.policy:
         raise SubscriptionConflict(
-            f"subscription {known.name!r} on topic {known.topic.name!r} exists with another policy; "
-            "use alter_subscription to change it"
+            f"subscription {known.name!r} on topic {known.topic.name!r} exists with another "
+            "policy; use alter_subscription to change it"
         )
 
 
@@ -230,8 +231,8 @@ def at_position(topic: Topic, partition: int, offset: int) -> tuple[int, ...]:
     highest = topic.partitions[partition].reserved
     if not lowest <= offset <= highest:
         raise PositionNotHeld(
-            f"offset {offset} of topic {topic.name!r} partition {partition} is not held; the lowest "
-            f"held position is {partition}:{lowest}, the end is {partition}:{highest}",
+            f"offset {offset} of topic {topic.name!r} partition {partition} is not held; the "
+            f"lowest held position is {partition}:{lowest}, the end is {partition}:{highest}",
             lowest=f"{partition}:{lowest}",
         )
     starts = list(latest(topic))

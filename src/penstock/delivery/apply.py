@@ -57,8 +57,7 @@ def apply_published(state: State, record: r.Published, effects: Effects) -> None
         lose(partition, partition.next_offset, base, effects)
     end = base + count
     partition.next_offset = end
-    if partition.reserved < end:
-        partition.reserved = end
+    partition.reserved = max(partition.reserved, end)
     size = len(record.batch)
     partition.held += count
     partition.held_bytes += size

@@ -73,8 +73,8 @@ def _dead_partition(
     held = sum(partition.held_bytes for partition in dead.partitions) if dead else 0
     if held + size > cap:
         raise DeadLetterFull(
-            f"dead-letter topic {name!r} holds {held} bytes and may hold {cap}: the failed messages "
-            "wait in their subscription; redrive or purge some dead letters"
+            f"dead-letter topic {name!r} holds {held} bytes and may hold {cap}: the failed "
+            "messages wait in their subscription; redrive or purge some dead letters"
         )
     if dead is None:
         policy = TopicPolicy(retain_s=None, dead_of=f"{topic.name}\n{subscription.name}")
@@ -108,7 +108,7 @@ def _store(partition: Partition, batch: bytes, count: int, now_wall: int, target
 def decide_redrive(
     subscription: Subscription, dead: Partition, frames: Sequence[Frame], now_wall: int
 ) -> Unit:
-    """One unit: back to the subscription it came from, and only there; gone from the dead letters."""
+    """One unit: back to the subscription it came from only, and gone from the dead letters."""
     offsets, columns = gather(frames)
     if columns.headers is not None:
         columns.headers = [

@@ -1,10 +1,14 @@
 """What a partition still holds, for whom, and when it lets go."""
 
+from typing import Final
+
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import void_leases, withdraw
 from penstock.delivery.ranges import RangeSet
 from penstock.delivery.state import Cursor, Partition
 from penstock.vocabulary.records import Published, Ranges
+
+ROW_MS: Final = 1_000
 
 
 def release(partition: Partition, start: int, end: int, effects: Effects) -> None:
@@ -58,7 +62,7 @@ def retain(partition: Partition, record: Published, effects: Effects) -> None:
     effects.retained[partition] = None
     rows = partition.retained
     # One row per second of publishing is precise enough for a rule counted in hours.
-    if rows and rows[-1][1] == record.base and record.published_at - rows[-1][2] < 1000:
+    if rows and rows[-1][1] == record.base and record.published_at - rows[-1][2] < ROW_MS:
         rows[-1][1] = record.end
     else:
         rows.append([record.base, record.end, record.published_at])

@@ -42,6 +42,7 @@ def _cut(rows: list[tuple[int, int]], start: int, end: int) -> tuple[list[tuple[
 
 
 def void_leases(cursor: Cursor, start: int, end: int) -> None:
+    """Closes whatever consumers hold of these messages."""
     for consumer in cursor.subscription.consumers or ():
         for lease in list(consumer.leases.values()):
             if lease.cursor is cursor and lease.start < end and start < lease.end:

@@ -31,8 +31,7 @@ class RangeSet:
 
     def add(self, start: int, end: int) -> list[Run]:
         """Puts start…end in; returns the parts that were not in before."""
-        if start < self.floor:
-            start = self.floor
+        start = max(start, self.floor)
         if start >= end:
             return []
         if self._starts is None or self._ends is None:

@@ -135,7 +135,7 @@ def _returned(
 
 
 def backoff_s(cursor: Cursor, offset: int) -> float:
-    """first × 2ⁿ up to max, less up to a quarter of jitter that depends on the message."""
+    """First × 2ⁿ up to max, less up to a quarter of jitter that depends on the message."""
     retry = cursor.subscription.policy.retry
     counted = min(cursor.trial(offset).counted, 30)
     full = min(retry.first_s * 2.0**counted, retry.max_s)

@@ -112,8 +112,8 @@ class Subscription:
     """A durable, named cursor on a topic (or an ephemeral one)."""
 
     __slots__ = (
-        "consumers", "created_at", "cursors", "id", "is_durable", "is_pending", "is_removing", "name",
-        "policy", "topic", "turn",
+        "consumers", "created_at", "cursors", "id", "is_durable", "is_pending", "is_removing",
+        "name", "policy", "topic", "turn",
     )  # fmt: skip
 
     def __init__(

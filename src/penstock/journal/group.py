@@ -32,6 +32,7 @@ _SUM: Final = Struct("<Q")
 HEADER_BYTES: Final = _HEAD.size + _SUM.size
 RECORD_OVERHEAD: Final = _SUM.size
 _RECORD_MIN: Final = 12
+KIND_MAX: Final = 7
 _PADS: Final = tuple(bytes(n) for n in range(EDGE))
 _SALT_AT: Final = 32
 
@@ -205,4 +206,4 @@ def rescue(
 
 def _plausible(data: bytes | memoryview, at: int, end: int) -> bool:
     length = int.from_bytes(data[at + 8 : at + 12], "little")
-    return _RECORD_MIN <= length <= end - at - 8 and 1 <= data[at + 12] <= 7
+    return _RECORD_MIN <= length <= end - at - 8 and 1 <= data[at + 12] <= KIND_MAX

@@ -257,23 +257,27 @@ class Index:
         """(partition key, offset ranges that may be held) of a segment, for compaction."""
         with self._lock:
             found: dict[int, list[tuple[int, int]]] = {}
-            for key, spans in self._dense.items():
-                for span in spans:
+            for key in self._keys_in(sequence):
+                for span in self._dense.get(key, ()):
                     if span.segment == sequence:
                         found.setdefault(key, []).append((span.first, span.last + 1))
-            for key, spans in self._copies.items():
-                for span in spans:
+                for span in self._copies.get(key, ()):
                     if span.segment == sequence and span.offsets is not None:
                         singles = ((offset, offset + 1) for offset in span.offsets)
                         found.setdefault(key, []).extend(singles)
             return list(found.items())
 
+    def _keys_in(self, sequence: int) -> set[int]:
+        return {key & ~COPY_BIT for key in self._entries(self.segments[sequence])}
+
     def drain(self, sequence: int) -> None:
         """Everything held in this segment has a durable copy elsewhere."""
         with self._lock:
-            for table in (self._dense, self._copies):
-                for key in list(table):
-                    spans = table[key]
+            for key in self._keys_in(sequence):
+                for table in (self._dense, self._copies):
+                    spans = table.get(key)
+                    if spans is None:
+                        continue
                     for span in [span for span in spans if span.segment == sequence]:
                         self._lower(span, span.live)
                         spans.remove(span)
@@ -288,37 +292,37 @@ class Index:
             places: list[Place] = []
             offset = start
             while offset < end:
-                place = self._locate_dense(key, offset) or self._locate_copy(key, offset)
-                if place is None:
-                    offset += 1
-                    if not self._dense.get(key) and not self._copies.get(key):
-                        break
+                if self._locate_dense(key, offset, end, places):
+                    offset = places[-1].last + 1
                     continue
-                places.append(place)
-                offset = place.last + 1
+                place = self._locate_copy(key, offset)
+                if place is not None:
+                    places.append(place)
+                elif key not in self._dense and key not in self._copies:
+                    break
+                offset += 1
             return places
 
-    def _locate_dense(self, key: int, offset: int) -> Place | None:
+    def _locate_dense(self, key: int, offset: int, end: int, places: list[Place]) -> bool:
+        """Adds the places of the records from `offset` on that follow without a gap."""
         spans = self._dense.get(key)
         if not spans:
-            return None
+            return False
         at = bisect_right(spans, offset, key=_first) - 1
         if at < 0 or spans[at].last < offset:
-            return None
+            return False
         segment = self.segments[spans[at].segment]
         rows = self._entries(segment).get(key)
         if rows is None:
-            return None
-        low, high = 0, len(rows) // 3
-        while low < high:
-            middle = (low + high) // 2
-            if rows[3 * middle] <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0 or rows[3 * low - 2] < offset:
-            return None
-        return _place(segment, rows, low - 1)
+            return False
+        row = _row_of(rows, offset)
+        if row < 0:
+            return False
+        while 3 * row < len(rows) and rows[3 * row] <= offset < end:
+            places.append(_place(segment, rows, row))
+            offset = rows[3 * row + 1] + 1
+            row += 1
+        return True
 
     def _locate_copy(self, key: int, offset: int) -> Place | None:
         for span in self._copies.get(key, ()):
@@ -363,6 +367,18 @@ class Index:
                 self.segments[sequence].stored += last - first + 1
             for sequence, data in copies:
                 self.hold_copies(key, array("Q", data), sequence)
+
+
+def _row_of(rows: "array[int]", offset: int) -> int:
+    """The row whose record holds the offset, or -1."""
+    low, high = 0, len(rows) // 3
+    while low < high:
+        middle = (low + high) // 2
+        if rows[3 * middle] <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1 if low and rows[3 * low - 2] >= offset else -1
 
 
 def _place(segment: Segment, rows: "array[int]", row: int) -> Place:

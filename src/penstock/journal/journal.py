@@ -32,6 +32,9 @@ from penstock.vocabulary.errors import ProtocolError, RecordDamaged, StoreFailed
 from penstock.vocabulary.records import Copied, Published, Record, Unit, partition_key
 
 SEGMENT_PREFIX: Final = "segment-"
+SNAPSHOTS_KEPT: Final = 2
+RECORD_MEMORY: Final = 400
+"""Bytes a cached record takes besides its data."""
 _ZEROS: Final = bytes(256 * 1024)
 
 
@@ -105,7 +108,7 @@ class Journal:
         group_records = records[at:upto]
         lengths = [len(rec) for rec in encoded[at:upto]]
         self.index.note_group(group_records, segment.sequence, places, lengths)
-        self._remember(places, group_records, len(data))
+        self._remember(places, group_records, len(data) + RECORD_MEMORY * len(places))
         segment.end += len(data)
         self.records += upto - at
         self.bytes_since_snapshot += len(data)
@@ -234,7 +237,7 @@ class Journal:
 
     def free_segments(self) -> int:
         """Recycles or removes segments that neither snapshot needs; returns how many."""
-        if len(self.snapshots) < 2 or self.failed is not None:
+        if len(self.snapshots) < SNAPSHOTS_KEPT or self.failed is not None:
             return 0
         start = self.snapshots[1][1]
         freed = 0
@@ -299,14 +302,14 @@ class Journal:
             snapshot.read(self.disk, draft.generation, self.store_id)
             self.snapshots.insert(0, (draft.generation, draft.start))
             self.mark()
-            del self.snapshots[2:]
+            del self.snapshots[SNAPSHOTS_KEPT:]
             self._remove_old_snapshots()
         except OSError as error:
             raise self._fail("snapshot", error) from error
         self.point("snapshot-counts")
 
     def _remove_old_snapshots(self) -> None:
-        if len(self.snapshots) < 2:
+        if len(self.snapshots) < SNAPSHOTS_KEPT:
             return
         oldest = self.snapshots[-1][0]
         for generation in snapshot.generations(self.disk):

@@ -12,6 +12,7 @@ are MessagePack. The checksum is not here: it binds a record to its place, so `g
 from array import array
 from collections.abc import Callable
 from struct import Struct
+from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Any, Final
 
 import msgspec
@@ -21,15 +22,17 @@ from penstock.vocabulary.errors import ProtocolError
 
 PREFIX: Final = Struct("<IBBHI")
 
-# ledger, base, count, kept count, publisher, epoch, target, sequence, published_at; kept u32s; batch
+# ledger, base, count, kept count, publisher, epoch, target, sequence, published_at,
+# then the kept indexes (u32) and the batch
 _PUBLISHED: Final = Struct("<IBBHIIQII16sIIQq")
 # ledger, count; offsets u64s; batch
 _COPIED: Final = Struct("<IBBHIII")
-# subscription; ranges as u64 pairs. flags = outcome
+# The subscription, then the ranges as u64 pairs; the flags are the outcome.
 _SETTLED: Final = Struct("<IBBHII")
-# subscription, consumer, start, end. flags = is_alone
+# The subscription, consumer, start and end; the flag says whether it was alone.
 _DELIVERED: Final = Struct("<IBBHIIIQQ")
-# subscription, range count, delay_ms, decided_at; ranges; msgpack [reason, consumer]. flags = cause
+# The subscription, range count, delay_ms, decided_at, then the ranges and msgpack
+# [reason, consumer]; the flags are the cause.
 _RETURNED: Final = Struct("<IBBHIIIQq")
 
 PUBLISHED, COPIED, SETTLED, DELIVERED, RETURNED, OTHER, UNIT = range(1, 8)
@@ -64,19 +67,21 @@ def encode(record: r.Record) -> bytes:
 def decode(data: bytes) -> r.Record:
     """The record in these bytes. Raises ProtocolError when they are not a record."""
     try:
-        length, kind, flags, partition, topic_id = PREFIX.unpack_from(data)
-        if length != len(data):
-            raise ProtocolError(f"record of {len(data)} bytes says it has {length}")
-        decoder = _DECODERS.get(kind)
-        if decoder is None:
-            raise ProtocolError(f"unknown record kind {kind}")
-        return decoder(data, flags, partition, topic_id)
-    except (ValueError, IndexError, msgspec.MsgspecError, OverflowError) as error:
-        raise ProtocolError(f"unreadable record: {error}") from error
-    except Exception as error:
-        if type(error).__module__ == "struct":
-            raise ProtocolError(f"unreadable record: {error}") from error
+        return _decode(data)
+    except ProtocolError:
         raise
+    except (ValueError, IndexError, OverflowError, StructError, msgspec.MsgspecError) as error:
+        raise ProtocolError(f"unreadable record: {error}") from error
+
+
+def _decode(data: bytes) -> r.Record:
+    length, kind, flags, partition, topic_id = PREFIX.unpack_from(data)
+    if length != len(data):
+        raise ProtocolError(f"record of {len(data)} bytes says it has {length}")
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        raise ProtocolError(f"unknown record kind {kind}")
+    return decoder(data, flags, partition, topic_id)
 
 
 def encode_published(record: r.Published) -> bytes:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from penstock.journal import group, snapshot, superblock
 from penstock.journal.disk import Disk, File
-from penstock.journal.journal import SEGMENT_PREFIX, Journal
+from penstock.journal.journal import SEGMENT_PREFIX, SNAPSHOTS_KEPT, Journal
 from penstock.journal.record import decode
 from penstock.journal.report import Damage
 from penstock.journal.segment import FIRST_GROUP, Segment, decode_header
@@ -134,7 +134,7 @@ class _Recovery:
                     raise
                 self.report.notes.append(f"{error}; the one before it is used")
                 continue
-            if len(journal.snapshots) < 2:  # noqa: PLR2004 - the last two are kept
+            if len(journal.snapshots) < SNAPSHOTS_KEPT:
                 journal.snapshots.append((generation, found.start))
             newest = newest or found
         return newest

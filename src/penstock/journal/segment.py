@@ -39,7 +39,8 @@ class Segment:
     """One file of the log. `end` is the byte where the next group goes."""
 
     __slots__ = (
-        "empty_at", "end", "file", "footer", "is_damaged", "live", "salt", "sequence", "size", "stored",
+        "empty_at", "end", "file", "footer", "is_damaged", "live", "salt", "sequence", "size",
+        "stored",
     )  # fmt: skip
 
     def __init__(self, file: File, sequence: int, salt: int, size: int) -> None:

@@ -4,6 +4,7 @@ Every method may be called from any thread. Those that take a mailbox answer thr
 others wait until what they did is durable.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,6 +26,7 @@ from penstock.journal.disk import Disk
 from penstock.journal.recovery import open_journal
 from penstock.journal.settings import JournalSettings
 from penstock.vocabulary import limits, names
+from penstock.vocabulary.claims import Claim, Refusal
 from penstock.vocabulary.errors import (
     Closed,
     DiskFull,
@@ -283,7 +285,7 @@ class Broker(Looking):
         for mailbox, batch in letters.items():
             mailbox.post(batch)
 
-    def ack(self, consumer: Consumer, claims: list[settle.Claim]) -> list[settle.Refusal]:
+    def ack(self, consumer: Consumer, claims: list[Claim]) -> list[Refusal]:
         """Finishes messages; durable with the next group. Returns what was refused."""
         engine = self.engine
         with engine.lock:
@@ -302,9 +304,9 @@ class Broker(Looking):
             self.engine.apply_now(record)
 
     def give_back(
-        self, consumer: Consumer, claim: settle.Claim, cause: Cause, delay_s: float | None,
+        self, consumer: Consumer, claim: Claim, cause: Cause, delay_s: float | None,
         reason: str,
-    ) -> list[settle.Refusal]:  # fmt: skip
+    ) -> list[Refusal]:  # fmt: skip
         """Brings messages back: nack, reject or hand-back of what was not started."""
         engine = self.engine
         reason = reason.encode()[: limits.REASON_BYTES_MAX].decode(errors="ignore")
@@ -318,16 +320,17 @@ class Broker(Looking):
         return refused
 
     def extend(
-        self, consumer: Consumer, renewals: list[tuple[int, int]], seconds: float | None
-    ) -> None:
-        """Renews leases: (lease id, first offset that is renewed)."""
+        self, consumer: Consumer, renewals: Sequence[tuple[int, int, int | None]],
+        seconds: float | None,
+    ) -> None:  # fmt: skip
+        """Renews leases: (lease id, first offset, end offset or None = all that follow)."""
         engine = self.engine
         if seconds is None:
             seconds = consumer.subscription.policy.lease_s
         with engine.lock:
             deadline = engine.clock.now() + int(seconds * 1000)
-            for lease_id, offset in renewals:
-                settle.extend(consumer, lease_id, offset, deadline)
+            for lease_id, start, end in renewals:
+                settle.extend(consumer, lease_id, start, end, deadline)
             if consumer.leases:
                 consumer.deadline = settle.next_deadline(consumer)
 

@@ -249,9 +249,12 @@ class Engine:
             waiters = waiters + self._waiters
             self._records, self._encoded, self._waiters = [], [], []
             room, self._room = self._room, []
+            sinks = [consumer.sink for consumer in self.consumers.values()]
         for waiter in [*waiters, *room]:
             if waiter is not None:
                 letters.setdefault(waiter[0], []).append((waiter[1], error))
+        for sink in sinks:
+            letters.setdefault(sink.mailbox, []).append((sink.on_closed, error))
 
     def _tell_room(self) -> None:
         if self._room and self.pending_bytes <= limits.PENDING_BYTES_MAX // 2:

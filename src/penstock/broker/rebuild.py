@@ -17,7 +17,7 @@ from penstock.delivery.effects import Effects
 from penstock.delivery.retention import forget_publishers
 from penstock.delivery.shared import after_recovery
 from penstock.delivery.snapshot import restore_topic, topic_state
-from penstock.delivery.state import Cursor, Partition, State
+from penstock.delivery.state import Cursor, Partition, State, Topic
 from penstock.journal.journal import Journal
 from penstock.vocabulary.errors import StoreDamaged
 from penstock.vocabulary.records import (
@@ -67,6 +67,22 @@ def _row(engine: Engine, number: int, wall: int) -> list[Any]:
     return [(topic_state(topic), spans)]
 
 
+def restored(state: State, found: list[bytes], clock: Clock) -> Iterator[tuple[Topic, list[Any]]]:
+    """Puts the pieces of a snapshot into the state; each topic with where its messages lie."""
+    now, wall = clock.now(), clock.wall()
+    for piece in found:
+        kind, rows = msgspec.msgpack.decode(piece, strict=False)
+        if kind == GLOBAL:
+            generation, attached, next_ids, upto = rows
+            state.generation = generation
+            state.attached = {int(k): tuple(v) for k, v in attached.items()}
+            state.set_next_ids(next_ids)
+            state.ignore_unknown_upto = upto
+            continue
+        for fields, spans in rows:
+            yield restore_topic(state, fields, now, wall), spans
+
+
 class Rebuild:
     """Takes what recovery finds; `state` is ready after `finish`."""
 
@@ -80,20 +96,9 @@ class Rebuild:
 
     def restore(self, journal: Journal, found: list[bytes]) -> None:
         """Takes the pieces of the snapshot."""
-        now, wall = self.clock.now(), self.clock.wall()
-        for piece in found:
-            kind, rows = msgspec.msgpack.decode(piece, strict=False)
-            if kind == GLOBAL:
-                generation, attached, next_ids, upto = rows
-                self.state.generation = generation
-                self.state.attached = {int(k): tuple(v) for k, v in attached.items()}
-                self.state.set_next_ids(next_ids)
-                self.state.ignore_unknown_upto = upto
-                continue
-            for fields, spans in rows:
-                topic = restore_topic(self.state, fields, now, wall)
-                for partition, span in zip(topic.partitions, spans, strict=True):
-                    journal.index.restore(partition.key, span)
+        for topic, spans in restored(self.state, found, self.clock):
+            for partition, span in zip(topic.partitions, spans, strict=True):
+                journal.index.restore(partition.key, span)
 
     def apply(self, record: Record, position: int) -> None:
         """Takes one record of the log, unless its topic has seen it."""

@@ -55,6 +55,8 @@ class Threads:
         self._keeper = keeper
         self._tick = tick
         self._is_stopping = False
+        self._is_last = False
+        """Only the commit loop is left."""
         self._commit_bell, self._worker_bell = Bell(), Bell()
         self._timer_bell, self._keeper_bell = Bell(), Bell()
         self._threads: list[Thread] = []
@@ -79,9 +81,10 @@ class Threads:
             self._threads.append(thread)
 
     def stop(self) -> None:
-        """Ends the loops; the commit loop finishes what is submitted first."""
+        """Ends the loops; the commit loop goes last, because the others may wait for it."""
         self._is_stopping = True
         for thread in reversed(self._threads):
+            self._is_last = thread is self._threads[0]
             for bell in (self._commit_bell, self._worker_bell, self._timer_bell, self._keeper_bell):
                 bell.ring()
             thread.join()
@@ -90,7 +93,7 @@ class Threads:
         engine, journal = self._engine, self._engine.journal
         while True:
             if not engine.has_pending:
-                if self._is_stopping:
+                if self._is_last:
                     return
                 if not self._commit_bell.sleep(IDLE_MARK_S) and not journal.is_marked:
                     self._guard(journal.mark)

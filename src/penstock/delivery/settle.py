@@ -4,31 +4,13 @@ Deciding closes the messages' bits in their lease at once, so that a second deci
 gone; the record makes it true.
 """
 
-from typing import NamedTuple
-
 from penstock.delivery.leases import close_bits, withdraw
-from penstock.delivery.state import Consumer, Cursor, Lease, Subscription
+from penstock.delivery.state import Consumer, Cursor, Lease, Subscription, bit_ranges
 from penstock.vocabulary import names
+from penstock.vocabulary.claims import Claim, Refusal
 from penstock.vocabulary.records import Cause, Outcome, Ranges, Returned, Settled
 
 _NONCE = 0x9E3779B97F4A7C15
-
-
-class Claim(NamedTuple):
-    """What a consumer says it holds: messages of one lease."""
-
-    lease_id: int
-    partition: int
-    attempt: int
-    ranges: Ranges
-
-
-class Refusal(NamedTuple):
-    """A claim that was not accepted."""
-
-    partition: int
-    offset: int
-    why: str
 
 
 def decide_ack(consumer: Consumer, claims: list[Claim]) -> tuple[list[Settled], list[Refusal]]:
@@ -165,36 +147,47 @@ def _expired(lease: Lease, now: int) -> list[tuple[int, int]]:
     if not lease.is_out:
         return []
     if lease.deadline <= now:
-        return _close_all(lease)
-    closed: list[tuple[int, int]] = []
+        lease.passed = lease.end
     while lease.marks and lease.marks[0][1] <= now:
-        offset, _ = lease.marks.pop(0)
-        for low, high in lease.unfinished():
-            if low < offset:
-                closed.extend(close_bits(lease, low, min(high, offset)))
-    return closed
+        lease.passed = max(lease.passed, lease.marks.pop(0)[0])
+    if lease.passed == lease.start:
+        return []
+    late = lease.mask() & ((1 << (lease.passed - lease.start)) - 1)
+    if lease.kept:
+        lease.kept = {offset: until for offset, until in lease.kept.items() if until > now}
+        for offset in lease.kept:
+            late &= ~(1 << (offset - lease.start))
+    ranges = bit_ranges(late, lease.start)
+    return [part for low, high in ranges for part in close_bits(lease, low, high)]
 
 
 def next_deadline(consumer: Consumer) -> int:
     """The earliest moment a lease of this consumer may run out."""
     earliest = 1 << 62
     for lease in consumer.leases.values():
-        mark = lease.marks[0][1] if lease.marks else lease.deadline
-        earliest = min(earliest, mark, lease.deadline)
+        if lease.passed < lease.end:
+            mark = lease.marks[0][1] if lease.marks else lease.deadline
+            earliest = min(earliest, mark, lease.deadline)
+        if lease.kept:
+            earliest = min(earliest, *lease.kept.values())
     return earliest
 
 
-def extend(consumer: Consumer, lease_id: int, from_offset: int, deadline: int) -> bool:
-    """Renews a lease from an offset on; messages below keep the time they had."""
+def extend(consumer: Consumer, lease_id: int, start: int, end: int | None, deadline: int) -> bool:
+    """Renews a lease from `start` on, or only start…end; all others keep the time they had."""
     lease = consumer.leases.get(lease_id)
-    if lease is None or deadline <= lease.deadline:
-        return lease is not None
-    if from_offset > lease.start:
-        if lease.marks is None:
-            lease.marks = []
-        if not lease.marks or from_offset > lease.marks[-1][0]:
-            lease.marks.append((min(from_offset, lease.end), lease.deadline))
-    lease.deadline = deadline
+    if lease is None:
+        return False
+    if end is not None:
+        kept = lease.kept = lease.kept or {}
+        for offset in range(max(start, lease.start), min(end, lease.end)):
+            kept[offset] = max(deadline, kept.get(offset, 0))
+    elif deadline > lease.deadline:
+        if start > lease.start:
+            marks = lease.marks = lease.marks or []
+            if not marks or start > marks[-1][0]:
+                marks.append((min(start, lease.end), lease.deadline))
+        lease.deadline = deadline
     return True
 
 

@@ -226,7 +226,7 @@ class Lease:
 
     __slots__ = (
         "attempt", "bytes_each", "consumer", "count", "cursor", "deadline", "end", "id", "is_alone",
-        "is_out", "marks", "open", "start",
+        "is_out", "kept", "marks", "open", "passed", "start",
     )  # fmt: skip
 
     def __init__(
@@ -245,6 +245,10 @@ class Lease:
         """Bits of the unfinished messages; None = all of them."""
         self.marks: list[tuple[int, int]] | None = None
         """(offset, deadline): messages below offset were not renewed past that deadline."""
+        self.kept: dict[int, int] | None = None
+        """offset → deadline of messages that were given more time one by one."""
+        self.passed = start
+        """Everything below has run out, except what is in `kept`."""
         self.bytes_each = 0
         self.is_alone = False
         self.is_out = True

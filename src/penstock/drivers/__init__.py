@@ -1,1 +1,15 @@
-"""Room."""
+"""Who carries a message: the port, its capabilities, and one driver for each technology."""
+
+from penstock.drivers.choose import check_url, open_driver
+from penstock.drivers.port import Answer, Attachment, Capabilities, Driver, Sink, Stored
+
+__all__ = [
+    "Answer",
+    "Attachment",
+    "Capabilities",
+    "Driver",
+    "Sink",
+    "Stored",
+    "check_url",
+    "open_driver",
+]

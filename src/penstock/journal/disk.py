@@ -70,6 +70,10 @@ class Disk(Protocol):
         """Claims the folder for one writer. Raises StoreInUse."""
         ...
 
+    def owner(self) -> str | None:
+        """Who has claimed the folder, or None. Claims nothing."""
+        ...
+
     def close(self) -> None:
         """Releases the lock."""
         ...
@@ -108,14 +112,15 @@ class RealFile:
 
 
 class FolderDisk:
-    """A real folder, files 0600, folder 0700."""
+    """A real folder, files 0600, folder 0700. `is_read_only` is for looking at a store."""
 
     LOCK = "lock"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_read_only: bool = False) -> None:
         self.folder = folder
         self._lock = -1
-        if not folder.exists():
+        self._access = os.O_RDONLY if is_read_only else os.O_RDWR
+        if not is_read_only and not folder.exists():
             folder.mkdir(mode=0o700, parents=True)
             _sync_folder(folder.parent)
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -124,7 +129,7 @@ class FolderDisk:
         return sorted(name for name in os.listdir(self._folder) if name != self.LOCK)
 
     def open(self, name: str) -> RealFile:
-        return RealFile(name, os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._folder))
+        return RealFile(name, os.open(name, self._access | os.O_CLOEXEC, dir_fd=self._folder))
 
     def create(self, name: str, size: int) -> RealFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -157,7 +162,7 @@ class FolderDisk:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip("\0\n ") or "?"
+            owner = _owner(descriptor)
             os.close(descriptor)
             raise StoreInUse(
                 f"the store {self.folder} is open in process {owner}; stop that process, "
@@ -167,6 +172,20 @@ class FolderDisk:
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._lock = descriptor
 
+    def owner(self) -> str | None:
+        try:
+            descriptor = os.open(self.LOCK, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return f"process {_owner(descriptor)}"
+        else:
+            return None
+        finally:
+            os.close(descriptor)
+
     def close(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
@@ -174,6 +193,10 @@ class FolderDisk:
         if self._folder >= 0:
             os.close(self._folder)
             self._folder = -1
+
+
+def _owner(descriptor: int) -> str:
+    return os.pread(descriptor, 32, 0).decode(errors="replace").strip("\0\n ") or "?"
 
 
 def _sync_folder(folder: Path) -> None:

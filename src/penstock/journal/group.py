@@ -34,6 +34,7 @@ RECORD_OVERHEAD: Final = _SUM.size
 _RECORD_MIN: Final = 12
 KIND_MAX: Final = 7
 _PADS: Final = tuple(bytes(n) for n in range(EDGE))
+_BLANK: Final = bytes(EDGE)
 _SALT_AT: Final = 32
 
 
@@ -135,12 +136,16 @@ def _parse(data: bytes | memoryview, at: int, place: int, salt: int) -> Group | 
 
 def peek_identity(data: bytes | memoryview, at: int) -> tuple[int, int] | None:
     """(sequence, salt) claimed by a group at `at`, checked only by its own checksum."""
+    claim = claimed_identity(data, at)
+    return claim if claim is not None and parse(data, at, *claim) is not None else None
+
+
+def claimed_identity(data: bytes | memoryview, at: int) -> tuple[int, int] | None:
+    """(sequence, salt) in what looks like a group header at `at`; nothing proves it."""
     if at + HEADER_BYTES > len(data):
         return None
     magic, _, _, _, position, _, salt, _ = _HEAD.unpack_from(data, at)
-    if magic != MAGIC or parse(data, at, position >> 32, salt) is None:
-        return None
-    return position >> 32, salt
+    return (position >> 32, salt) if magic == MAGIC else None
 
 
 def find_next(data: bytes, at: int, sequence: int, salt: int) -> Group | None:
@@ -192,15 +197,19 @@ def rescue(
 ) -> list[tuple[int, bytes]]:
     """Every record in a damaged stretch that its own checksum still proves."""
     found: list[tuple[int, bytes]] = []
+    view = memoryview(data)[:end]
+    end = len(view)
     at = start
     while at + RECORD_OVERHEAD + _RECORD_MIN <= end:
         position = sequence << 32 | at
-        record = read_record(data[:end], at, position, salt) if _plausible(data, at, end) else None
-        if record is None:
-            at += 8
-        else:
+        record = read_record(view, at, position, salt) if _plausible(view, at, end) else None
+        if record is not None:
             found.append((position, record))
             at += record_bytes(len(record))
+        elif view[at : at + EDGE] == _BLANK:
+            at += EDGE - 8  # No record starts in zeros: its length would be among them.
+        else:
+            at += 8
     return found
 
 

@@ -181,6 +181,9 @@ class MemoryDisk:
             raise StoreInUse("this memory store is open already; close its other user first")
         self._is_locked = True
 
+    def owner(self) -> str | None:
+        return "this process" if self._is_locked else None
+
     def close(self) -> None:
         self._is_locked = False
 

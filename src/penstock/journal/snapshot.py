@@ -142,6 +142,15 @@ def parse(data: bytes, generation: int, store_id: bytes | None) -> Snapshot:
     return Snapshot(generation, start, meta, pieces[1:])
 
 
+def owner(data: bytes) -> bytes | None:
+    """The id of the store a whole snapshot belongs to; None when it is not whole."""
+    if len(data) < _HEAD.size + _SUM.size or data[: len(_MAGIC)] != _MAGIC:
+        return None
+    body = memoryview(data)[: len(data) - _SUM.size]
+    is_whole = xxh3_64_intdigest(body) == _SUM.unpack_from(data, len(body))[0]
+    return bytes(_HEAD.unpack_from(data)[4]) if is_whole else None
+
+
 def _pieces(data: bytes) -> Iterator[bytes]:
     at = _HEAD.size
     while True:

@@ -62,8 +62,8 @@ class Superblock:
     def open(cls, disk: Disk) -> "Superblock":
         """The newest valid slot. Raises StoreDamaged, StoreTooNew."""
         file = disk.open(NAME)
-        slots = [_decode(file.pread(at, SLOT_BYTES)) for at in (0, SLOT_BYTES)]
-        valid = [slot for slot in slots if slot is not None]
+        found = decode_slots(file.pread(0, 2 * SLOT_BYTES))
+        valid = [slot for slot in found if slot is not None]
         if not valid:
             raise StoreDamaged(
                 "both copies in the file 'superblock' are unreadable; the messages are still "
@@ -87,6 +87,11 @@ class Superblock:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def decode_slots(data: bytes) -> list[State | None]:
+    """Both copies in the bytes of the file, None where one is unreadable. Raises StoreTooNew."""
+    return [_decode(data[at : at + SLOT_BYTES]) for at in (0, SLOT_BYTES)]
 
 
 def _decode(data: bytes) -> State | None:

@@ -1,0 +1,71 @@
+"""Small instruments: percentiles, memory of this process, bytes in a folder."""
+
+import gc
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.vocabulary.limits import MIB
+
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """A distribution of times, in seconds."""
+
+    count: int
+    p50: float
+    p90: float
+    p99: float
+    p999: float
+    worst: float
+
+
+def latency(times: Sequence[float]) -> Latency:
+    """The distribution of these times."""
+    rows = sorted(times)
+    assert rows, "nothing was measured"
+    return Latency(
+        len(rows),
+        percentile(rows, 0.5),
+        percentile(rows, 0.9),
+        percentile(rows, 0.99),
+        percentile(rows, 0.999),
+        rows[-1],
+    )
+
+
+def percentile(rows: Sequence[float], share: float) -> float:
+    """The value below which `share` of the sorted rows lie (nearest rank)."""
+    return rows[min(len(rows) - 1, int(len(rows) * share))]
+
+
+def resident_bytes() -> int:
+    """Memory this process has in use, as the system counts it."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+
+
+def settled_bytes() -> int:
+    """Memory in use once everything that is garbage was collected."""
+    for _ in range(3):
+        gc.collect()
+    return resident_bytes()
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of every file in a folder."""
+    return sum(entry.stat().st_size for entry in folder.iterdir() if entry.is_file())
+
+
+def segment_bytes_max(folder: Path) -> int:
+    """The size of the largest segment file."""
+    return max((entry.stat().st_size for entry in folder.glob("segment-*")), default=MIB)
+
+
+def bodies(count: int, size: int) -> list[bytes]:
+    """Distinct bodies of one size that do not compress."""
+    noise = os.urandom(size)
+    return [(b"%012d" % i + noise)[:size] for i in range(count)]

@@ -1,0 +1,192 @@
+"""The `penstock` command: finds the command, runs it, and turns what went wrong into an exit code.
+
+0 done · 1 failed · 2 wrong command line · 3 the broker cannot be reached · 130 interrupted
+"""
+
+import asyncio
+import os
+import sys
+import traceback
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any, Final
+
+from penstock.cli import (
+    dead,
+    dump,
+    logs,
+    options,
+    peek,
+    pub,
+    salvage,
+    stats,
+    sub,
+    subscriptions,
+    tail,
+    topics,
+    verify,
+)
+from penstock.cli.bench import command as bench
+from penstock.cli.command import Command, Group
+from penstock.cli.demo import command as demo
+from penstock.cli.output import Output
+from penstock.cli.parser import BadUsage, Parser, unknown_arguments
+from penstock.vocabulary.errors import PenstockError
+
+OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
+
+COMMANDS: Final[tuple[Command | Group, ...]] = (
+    pub.COMMAND,
+    sub.COMMAND,
+    topics.GROUP,
+    subscriptions.GROUP,
+    dead.GROUP,
+    peek.COMMAND,
+    tail.COMMAND,
+    stats.COMMAND,
+    verify.COMMAND,
+    salvage.COMMAND,
+    dump.COMMAND,
+    bench.COMMAND,
+    demo.COMMAND,
+)
+
+EXIT_CODES: Final = {
+    "usage": USAGE,
+    "invalid-argument": USAGE,
+    "invalid-name": USAGE,
+    "unavailable": UNREACHABLE,
+    "draining": UNREACHABLE,
+    "not-a-store": UNREACHABLE,
+    "store-in-use": UNREACHABLE,
+    "store-too-new": UNREACHABLE,
+    "store-damaged": UNREACHABLE,
+}
+"""Exit code of each error code; every other error is simply FAILED."""
+
+_EXAMPLES: Final = """\
+examples:
+  penstock pub orders '{"id": 1}' --key customer-7
+  penstock sub orders --subscription billing --count 1
+  penstock demo"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    output = Output(is_json="--json" in words, is_quiet="-q" in words or "--quiet" in words)
+    is_traced = "-vv" in words or words.count("-v") + words.count("--verbose") > 1
+    try:
+        code = _run(words, output)
+        sys.stdout.flush()
+    except SystemExit as stop:  # argparse ends this way after --help and --version
+        code = int(stop.code or 0)
+    except BadUsage as error:
+        output.error("usage", error.text)
+        output.notice(error.usage)
+        code = USAGE
+    except PenstockError as error:
+        output.error(error.code, str(error))
+        code = EXIT_CODES.get(error.code, FAILED)
+        _trace(is_wanted=is_traced)
+    except KeyboardInterrupt:
+        output.notice("\ninterrupted")
+        code = INTERRUPTED
+    except BrokenPipeError:
+        code = _end_quietly()
+    except OSError as error:
+        output.error("system", _system_text(error))
+        code = FAILED
+        _trace(is_wanted=is_traced)
+    except Exception as error:  # noqa: BLE001 - the root: a person gets a line, not a trace
+        output.error("defect", f"{type(error).__name__}: {error} (-vv shows where)")
+        code = FAILED
+        _trace(is_wanted=is_traced)
+    return code
+
+
+def _run(words: list[str], output: Output) -> int:
+    arguments = parse(words)
+    if not hasattr(arguments, "run"):
+        arguments.parser.print_help()
+        return OK if arguments.parser.prog == "penstock" and not words else USAGE
+    output.is_json = getattr(arguments, "json", False)
+    output.is_quiet = getattr(arguments, "quiet", False)
+    logs.show(options.verbosity(arguments), is_quiet=output.is_quiet)
+    done: Any = arguments.run(arguments, output)
+    if asyncio.iscoroutine(done):
+        done = asyncio.run(done)
+    return int(done)
+
+
+def parse(words: Sequence[str]) -> Namespace:
+    """The command line as values; `run` and `parser` belong to the chosen command."""
+    arguments, extras = build().parse_known_args(words)
+    if extras:
+        raise unknown_arguments(arguments.parser, extras)
+    return arguments
+
+
+def build() -> Parser:
+    """The parser of every command."""
+    root = Parser(
+        prog="penstock",
+        description="Durable messaging for Python: a confirmed message survives a crash.",
+        epilog=_EXAMPLES,
+    )
+    root.add_argument("--version", action="version", version=f"penstock {version()}")
+    root.set_defaults(parser=root)
+    options.add_common(root)
+    commands = root.add_subparsers(title="commands", metavar="COMMAND")
+    for entry in COMMANDS:
+        if isinstance(entry, Command):
+            _add(commands, entry)
+            continue
+        group = commands.add_parser(entry.name, help=entry.summary, description=entry.summary)
+        group.epilog = f"example:\n  penstock {entry.commands[0].example}"
+        group.set_defaults(parser=group)
+        members = group.add_subparsers(title="commands", metavar="COMMAND")
+        for member in entry.commands:
+            _add(members, member)
+    return root
+
+
+def _add(commands: Any, entry: Command) -> None:
+    text = f"{entry.summary}\n\n{entry.details}" if entry.details else entry.summary
+    lines = "\n".join(f"  penstock {line}" for line in entry.example.splitlines())
+    title = "examples" if "\n" in entry.example else "example"
+    parser = commands.add_parser(
+        entry.name, help=entry.summary, description=text, epilog=f"{title}:\n{lines}"
+    )
+    entry.add(parser)
+    options.add_common(parser)
+    parser.set_defaults(run=entry.run, parser=parser)
+
+
+def version() -> str:
+    """The installed version of Penstock."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("penstock")
+    except metadata.PackageNotFoundError:
+        return "0 (not installed)"
+
+
+def _trace(*, is_wanted: bool) -> None:
+    if is_wanted:
+        traceback.print_exc()
+
+
+def _end_quietly() -> int:
+    """The reader of a pipe went away: what is still buffered has nowhere to go."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass
+    return OK
+
+
+def _system_text(error: OSError) -> str:
+    text = error.strerror or str(error)
+    return f"{error.filename}: {text}" if error.filename else text

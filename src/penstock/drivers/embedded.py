@@ -1,0 +1,354 @@
+"""The embedded driver: a broker inside this process, in a folder (`file:`) or in memory.
+
+A folder opened twice in one process shares one broker, and so does `memory:NAME`; the last client
+to close it closes it. The broker belongs to no loop: it answers each client on that client's own.
+"""
+
+import asyncio
+import os
+import sys
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any, Final
+
+import msgspec
+
+from penstock.batch import Batch
+from penstock.batch.frame import Frame
+from penstock.broker.broker import Broker
+from penstock.broker.broker import Sink as BrokerSink
+from penstock.broker.mailbox import DIRECT
+from penstock.drivers import requests as q
+from penstock.drivers.mailbox import LoopMailbox
+from penstock.drivers.port import Answer, Capabilities, Renewal, Sink, Wish
+from penstock.journal.disk import FolderDisk
+from penstock.journal.memory import MemoryDisk
+from penstock.vocabulary.claims import Claim
+from penstock.vocabulary.errors import InvalidArgument, NotAStore, StorageError, Unavailable
+from penstock.vocabulary.limits import PENDING_BYTES_MAX
+from penstock.vocabulary.message import Durability
+from penstock.vocabulary.records import Cause, Ranges
+
+FILE: Final = Capabilities(scheme="file", durability=Durability.SYNCED)
+MEMORY: Final = Capabilities(scheme="memory", durability=Durability.MEMORY)
+DEAD_REASON: Final = "penstock-dead-reason"
+
+
+# -- which broker --------------------------------------------------------------------------------
+
+
+class _Entry:
+    __slots__ = ("broker", "lock", "users")
+
+    def __init__(self) -> None:
+        self.broker: Broker | None = None
+        self.users = 0
+        self.lock = Lock()
+        """Held while the broker is being opened or closed, so that nobody meets it half-way."""
+
+
+class Registry:
+    """The brokers open in this process, each with the number of its users."""
+
+    def __init__(self) -> None:
+        self._guard = Lock()
+        self._entries: dict[str, _Entry] = {}
+
+    def acquire(self, key: str, open_broker: Callable[[], Broker]) -> Broker:
+        """The broker of this key, opened when nobody has it. Each call needs a `release`."""
+        with self._guard:
+            entry = self._entries.setdefault(key, _Entry())
+            entry.users += 1
+        with entry.lock:
+            if entry.broker is None:
+                try:
+                    entry.broker = open_broker()
+                except BaseException:
+                    self._leave(key, entry)
+                    raise
+            return entry.broker
+
+    def release(self, key: str) -> None:
+        """Gives a broker back; the last user closes it."""
+        with self._guard:
+            entry = self._entries[key]
+        with entry.lock:
+            broker = entry.broker
+            with self._guard:
+                is_last = entry.users == 1
+            if is_last and broker is not None:
+                # Whoever comes meanwhile waits for the entry's lock and then opens it again.
+                entry.broker = None
+                broker.close()
+            self._leave(key, entry)
+
+    def _leave(self, key: str, entry: _Entry) -> None:
+        with self._guard:
+            entry.users -= 1
+            if not entry.users:
+                self._entries.pop(key, None)
+
+    def forget(self) -> None:
+        """In a forked child: the parent's brokers run in the parent only."""
+        self._guard = Lock()
+        self._entries = {}
+
+
+_registry: Final = Registry()
+_private_names: Final = count()
+os.register_at_fork(after_in_child=_registry.forget)
+
+
+async def open_embedded(url: str, loop: AbstractEventLoop) -> "EmbeddedDriver":
+    """A connection of this loop to the broker of a `file:` or `memory:` URL."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "memory":
+        key = f"memory:{rest}" if rest else f"memory: {next(_private_names)}"
+        broker = _registry.acquire(key, open_memory)
+        return EmbeddedDriver(broker, loop, MEMORY, lambda: _registry.release(key))
+    folder = folder_of(url)
+    key = f"file:{folder}"
+    opening = loop.run_in_executor(None, _registry.acquire, key, lambda: open_folder(folder))
+    try:
+        broker = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        # The opening cannot be stopped; what it opened is given back as soon as it is there.
+        opening.add_done_callback(lambda done: _give_back(key, done, loop))
+        raise
+    return EmbeddedDriver(broker, loop, FILE, lambda: _registry.release(key))
+
+
+def _give_back(key: str, opening: "asyncio.Future[Broker]", loop: AbstractEventLoop) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        loop.run_in_executor(None, _registry.release, key)
+
+
+def folder_of(url: str) -> Path:
+    """The folder a `file:` URL names: `file:data`, `file:./data`, `file:/var/data`, `file:///…`.
+
+    Raises InvalidArgument when it names none.
+    """
+    path = url.partition(":")[2]
+    if path.startswith("//"):
+        host, slash, rest = path[2:].partition("/")
+        if host or not slash:
+            raise InvalidArgument(
+                f"{url!r} names a host; write 'file:DIR', or 'file:///DIR' for an absolute folder"
+            )
+        path = slash + rest
+    if not path or "\0" in path:
+        raise InvalidArgument(f"{url!r} names no folder; write for example 'file:./data'")
+    return Path(path).expanduser().resolve()
+
+
+def open_folder(folder: Path) -> Broker:
+    """A broker on a folder, which is created when missing. Raises StorageError and its kinds."""
+    disk: FolderDisk | None = None
+    try:
+        disk = FolderDisk(folder)
+        return Broker.open(disk)
+    except NotADirectoryError as error:
+        raise NotAStore(
+            f"{folder} is a file, or lies in one; a store is a folder: name another"
+        ) from error
+    except OSError as error:
+        raise StorageError(
+            f"the store {folder} cannot be opened: {error.strerror or error}"
+        ) from error
+    finally:
+        if disk is not None and sys.exc_info()[0] is not None:
+            disk.close()
+
+
+def open_memory() -> Broker:
+    """A broker that keeps everything in memory."""
+    return Broker.open(MemoryDisk(), durability=Durability.MEMORY)
+
+
+# -- one client's connection ---------------------------------------------------------------------
+
+
+class EmbeddedDriver:
+    """One client's way to a broker in this process. `release` gives the broker back."""
+
+    def __init__(
+        self, broker: Broker, loop: AbstractEventLoop, capabilities: Capabilities,
+        release: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.capabilities = capabilities
+        self.mailbox = LoopMailbox(loop, self._abandon)
+        self._broker = broker
+        self._loop = loop
+        self._release: Callable[[], None] | None = release
+        self._attachments: dict[EmbeddedAttachment, None] = {}
+
+    def partitions(self, topic: str) -> int:
+        return self._broker.partitions(topic)
+
+    def has_room(self, answer: Answer) -> bool:
+        # Reading the number without the lock is enough to see that there is plenty of room.
+        if self._broker.engine.pending_bytes <= PENDING_BYTES_MAX:
+            return True
+        return self._broker.when_room((self.mailbox, answer, None))
+
+    def publish(
+        self, topic: str, partition: int, batch: bytes, count: int, publisher: bytes, epoch: int,
+        sequence: int, answer: Answer,
+    ) -> None:  # fmt: skip
+        try:
+            self._broker.publish(
+                topic, partition, batch, count, publisher, epoch, sequence, self.mailbox, answer
+            )
+        except IndexError as error:
+            if partition < self._broker.partitions(topic):
+                raise
+            raise Unavailable(
+                f"topic {topic!r} was created again with fewer partitions; publish once more"
+            ) from error
+
+    def attach(self, wish: Wish, sink: Sink) -> "EmbeddedAttachment":
+        seat = BrokerSink(self.mailbox, sink.on_slice, sink.on_closed)
+        consumer = self._broker.attach(
+            wish.topic, wish.subscription, wish.policy, wish.start, wish.credit,
+            wish.credit_bytes, wish.consumer, seat,
+        )  # fmt: skip
+        attachment = EmbeddedAttachment(self._broker, consumer, sink, self.mailbox)
+        self._attachments[attachment] = None
+        attachment.on_detached = lambda: self._attachments.pop(attachment, None)
+        return attachment
+
+    async def ask(self, request: q.Request) -> Any:
+        handle = _HANDLERS[type(request)]
+        return await self._loop.run_in_executor(None, handle, self._broker, request)
+
+    async def close(self) -> None:
+        release, self._release = self._release, None
+        if release is not None:
+            for attachment in list(self._attachments):
+                attachment.lose()
+            await self._loop.run_in_executor(None, release)
+
+    def _abandon(self) -> None:
+        """The loop died with the client open: its consumers must not swallow messages."""
+        release, self._release = self._release, None
+        if release is None:
+            return
+        lost = list(self._attachments)
+
+        def give_up() -> None:
+            for attachment in lost:
+                attachment.lose()
+            release()
+
+        # In a thread of its own, since whoever found the loop dead may hold the broker's lock.
+        Thread(target=give_up, name="penstock-abandon", daemon=True).start()
+
+
+class EmbeddedAttachment:
+    """One consumer at an embedded broker."""
+
+    def __init__(self, broker: Broker, consumer: Any, sink: Sink, mailbox: LoopMailbox) -> None:
+        self._broker = broker
+        self._consumer = consumer
+        self._sink = sink
+        self._mailbox = mailbox
+        self.on_detached: Callable[[], object] = _nothing
+
+    @property
+    def lease_s(self) -> float:
+        return float(self._consumer.subscription.policy.lease_s)
+
+    def ack(self, claims: list[Claim]) -> None:
+        refused = self._broker.ack(self._consumer, claims)
+        if refused:
+            self._sink.on_refused(refused)
+
+    def give_back(self, claim: Claim, cause: Cause, delay_s: float | None, reason: str) -> None:
+        refused = self._broker.give_back(self._consumer, claim, cause, delay_s, reason)
+        if refused:
+            self._sink.on_refused(refused)
+
+    def extend(self, renewals: list[Renewal], seconds: float) -> None:
+        self._broker.extend(self._consumer, renewals, seconds)
+
+    def flush(self, answer: Answer) -> None:
+        self._broker.flush(self._mailbox, answer)
+
+    def detach(self, begun: dict[int, Ranges], answer: Answer) -> None:
+        self.on_detached()
+        self._broker.detach(self._consumer, begun, self._mailbox, answer)
+
+    def lose(self) -> None:
+        """Leaves without order, as when the process dies: what was begun is not known."""
+        self.on_detached()
+        self._broker.detach(self._consumer, {}, DIRECT, _nothing, is_clean=False)
+
+
+def _nothing(_answer: Any = None) -> None:
+    """Nobody waits for this."""
+
+
+# -- questions -----------------------------------------------------------------------------------
+
+
+def _peek(broker: Broker, request: q.Peek) -> list[tuple[int, Frame]]:
+    left = request.limit
+    found: list[tuple[int, Frame]] = []
+    for partition, frame in broker.held(request.topic, request.partition, request.after):
+        if left <= 0:
+            break
+        if len(frame.offsets) > left:
+            frame = msgspec.structs.replace(  # noqa: PLW2901 - the part of it that is asked for
+                frame, offsets=frame.offsets[:left], indexes=frame.indexes[:left]
+            )
+        found.append((partition, frame))
+        left -= len(frame.offsets)
+    return found
+
+
+def _chooser(which: q.Filter) -> Callable[[Frame, Batch, int], bool]:
+    def choose(frame: Frame, view: Batch, index: int) -> bool:
+        if which.id is not None and frame.id_of(view, index) != which.id:
+            return False
+        if which.reason_contains is None:
+            return True
+        headers = (view.headers[index] if view.headers is not None else None) or {}
+        return which.reason_contains in headers.get(DEAD_REASON, "")
+
+    return choose
+
+
+def _redrive(broker: Broker, request: q.Redrive) -> int:
+    return broker.redrive(
+        request.topic, request.subscription, _chooser(request.which), request.limit,
+        is_dry=request.is_dry,
+    )  # fmt: skip
+
+
+def _purge_dead(broker: Broker, request: q.PurgeDead) -> int:
+    return broker.purge_dead(
+        request.topic, request.subscription, _chooser(request.which), request.limit,
+        is_dry=request.is_dry,
+    )  # fmt: skip
+
+
+_HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
+    q.CreateTopic: lambda b, r: b.create_topic(r.topic, r.partitions, r.policy),
+    q.AlterTopic: lambda b, r: b.alter_topic(r.topic, r.changes),
+    q.DeleteTopic: lambda b, r: b.delete_topic(r.topic),
+    q.ListTopics: lambda b, _: b.topics(),
+    q.DescribeTopic: lambda b, r: b.describe_topic(r.topic),
+    q.CreateSubscription: lambda b, r: b.create_subscription(
+        r.topic, r.subscription, r.policy, r.start
+    ),
+    q.AlterSubscription: lambda b, r: b.alter_subscription(r.topic, r.subscription, r.changes),
+    q.DeleteSubscription: lambda b, r: b.delete_subscription(r.topic, r.subscription),
+    q.ListSubscriptions: lambda b, r: b.subscriptions(r.topic),
+    q.Peek: _peek,
+    q.Redrive: _redrive,
+    q.PurgeDead: _purge_dead,
+    q.Stats: lambda b, _: b.stats(),
+}

@@ -1,0 +1,170 @@
+"""The Driver port: who carries a message. Every broker technology is one implementation.
+
+The client calls these methods from one event loop and never asks which driver it has: what a
+driver can do is data, in Capabilities. Answers come back on that loop, by calling an Answer.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from penstock.batch.frame import Slice
+from penstock.drivers.requests import Request
+from penstock.vocabulary import limits
+from penstock.vocabulary.claims import Claim, Refusal
+from penstock.vocabulary.message import Durability, Kind
+from penstock.vocabulary.policy import SubscriptionPolicy
+from penstock.vocabulary.records import Cause, Ranges
+
+Answer = Callable[[Any], None]
+"""Called once, on the client's loop, with the result or with an exception object."""
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a URL can do. What is not here is refused with Unsupported."""
+
+    scheme: str
+    durability: Durability
+    """The strongest level it confirms a message at."""
+    kinds: tuple[Kind, ...] = (Kind.SHARED,)
+    qos: tuple[int, ...] = (1,)
+    has_order_per_key: bool = True
+    has_replay: bool = True
+    """A new subscription may start at a position or a time in the past."""
+    has_dead_letters: bool = True
+    has_priority: bool = False
+    has_delay: bool = False
+    has_expiry: bool = False
+    has_dedup: bool = False
+    has_transactions: bool = False
+    message_bytes_max: int = limits.BODY_BYTES_MAX
+
+
+class Stored(Protocol):
+    """The answer to a publish."""
+
+    @property
+    def base(self) -> int | None:
+        """Offset of the first stored message; None when the place of a duplicate is forgotten."""
+        ...
+
+    @property
+    def durability(self) -> Durability:
+        """How safe the messages are."""
+        ...
+
+    @property
+    def is_duplicate(self) -> bool:
+        """True when the whole batch was stored before."""
+        ...
+
+    @property
+    def kept(self) -> tuple[int, ...] | None:
+        """Indexes of the messages that were stored, when not all were."""
+        ...
+
+
+class Wish(NamedTuple):
+    """What a consumer asks for when it attaches."""
+
+    topic: str
+    subscription: str | None
+    policy: SubscriptionPolicy | None
+    """None = whatever the subscription has; the default for a new one."""
+    start: Any
+    credit: int
+    credit_bytes: int
+    consumer: str
+
+
+class Sink(Protocol):
+    """Where a consumer's messages and bad news go. Called on the client's loop, if not said."""
+
+    def on_slice(self, part: Slice) -> None:
+        """Messages arrived."""
+        ...
+
+    def on_refused(self, refusals: list[Refusal]) -> None:
+        """The broker did not accept these. Called from any thread."""
+        ...
+
+    def on_closed(self, error: Exception) -> None:
+        """Nothing more will come."""
+        ...
+
+
+class Renewal(NamedTuple):
+    """Messages of one lease that need more time; `end` None = to the end of the lease."""
+
+    lease_id: int
+    start: int
+    end: int | None
+
+
+class Attachment(Protocol):
+    """One consumer of one subscription. Settling may be called from any thread."""
+
+    @property
+    def lease_s(self) -> float:
+        """How long a delivery may take before it counts as failed."""
+        ...
+
+    def ack(self, claims: list[Claim]) -> None:
+        """Finishes messages; durable with the next group. What is refused goes to the sink."""
+        ...
+
+    def give_back(self, claim: Claim, cause: Cause, delay_s: float | None, reason: str) -> None:
+        """Brings messages back: nack, reject. What is refused goes to the sink."""
+        ...
+
+    def extend(self, renewals: list[Renewal], seconds: float) -> None:
+        """Gives messages `seconds` from now; what is no longer leased is left alone."""
+        ...
+
+    def flush(self, answer: Answer) -> None:
+        """Answers None once everything settled so far is durable."""
+        ...
+
+    def detach(self, begun: dict[int, Ranges], answer: Answer) -> None:
+        """Leaves; answers None once that is durable.
+
+        `begun` tells, per lease, what the application had in hand; the rest gets its attempt back.
+        """
+        ...
+
+
+class Driver(Protocol):
+    """A connection of one client. Raises PenstockError; foreign errors are translated inside."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this URL can do."""
+        ...
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; it is created when missing."""
+        ...
+
+    def has_room(self, answer: Answer) -> bool:
+        """True when publishes may go on; otherwise answers once they may."""
+        ...
+
+    def publish(
+        self, topic: str, partition: int, batch: bytes, count: int, publisher: bytes, epoch: int,
+        sequence: int, answer: Answer,
+    ) -> None:  # fmt: skip
+        """Stores a batch and answers Stored. An error raised here means: certainly not stored."""
+        ...
+
+    def attach(self, wish: Wish, sink: Sink) -> Attachment:
+        """Joins a subscription; creates topic and subscription when missing."""
+        ...
+
+    def ask(self, request: Request) -> Awaitable[Any]:
+        """Administers or looks; the result is the one its request names."""
+        ...
+
+    def close(self) -> Awaitable[None]:
+        """Ends the connection. Doing so twice is harmless."""
+        ...

@@ -1,0 +1,22 @@
+"""What a consumer says it holds when it settles messages, and the broker's refusal."""
+
+from typing import NamedTuple
+
+from penstock.vocabulary.records import Ranges
+
+
+class Claim(NamedTuple):
+    """What a consumer says it holds: messages of one lease."""
+
+    lease_id: int
+    partition: int
+    attempt: int
+    ranges: Ranges
+
+
+class Refusal(NamedTuple):
+    """A claim that was not accepted."""
+
+    partition: int
+    offset: int
+    why: str

@@ -201,13 +201,19 @@ class Engine:
         with self.lock:
             effects = Effects(self.clock.now(), self.clock.wall())
             topics = self.state.topics
+            runs: list[list[int]] = [[-1, -1, -1, -1]]
             for i in range(at, upto):
                 if early and i in early:
                     continue
                 record = records[i]
                 place = places[i - at]
                 if type(record) is Published:
-                    self._hold(record, place >> 32)
+                    run = runs[-1]
+                    base, key = record.base, record.topic_id << 16 | record.partition
+                    if run[0] == key and run[2] + 1 == base:
+                        run[2] = base + record.count - 1
+                    else:
+                        runs.append([key, base, base + record.count - 1, place >> 32])
                     apply_published(self.state, record, effects)
                     topics[record.topic_id].applied = place
                 else:
@@ -222,6 +228,7 @@ class Engine:
                         letters[mailbox] = [(target, answer)]
                     else:
                         box.append((target, answer))
+            self.journal.index.hold_runs(runs[1:])
             self.applied_end = self.journal.log_end
             self.applied_records = self.journal.records
             self._act(effects, letters)

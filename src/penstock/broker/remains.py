@@ -2,10 +2,11 @@
 
 The newest whole snapshot comes first, then every intact record after it, whatever is missing
 between them. What a record needs and the log no longer tells is made up: a topic without its
-creation is called `salvaged.<topic id>`. Nothing here writes.
+creation is called `salvaged.<topic id>`, a message without its publishing is known by its copy.
+Nothing here writes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 
 from penstock.broker.clock import Clock
 from penstock.broker.rebuild import restored
-from penstock.delivery.apply import add_topic, apply
+from penstock.delivery.apply import NOBODY, add_topic, apply, topic_ids
 from penstock.delivery.effects import Effects
 from penstock.delivery.ranges import RangeSet
 from penstock.delivery.state import Cursor, Partition, State, Topic
@@ -24,6 +25,7 @@ from penstock.vocabulary.errors import ProtocolError
 from penstock.vocabulary.policy import TopicPolicy
 from penstock.vocabulary.records import (
     Copied,
+    Delivered,
     Lost,
     Published,
     Record,
@@ -40,13 +42,12 @@ from penstock.vocabulary.records import (
 
 
 class Source(msgspec.Struct, frozen=True):
-    """An intact record that holds messages."""
+    """An intact record that holds messages: a range of offsets, or rising ones for copies."""
 
     segment: SegmentFile
     position: int
     length: int
-    offsets: Any
-    """A range, or an array of rising offsets for copies."""
+    offsets: Sequence[int]
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -61,7 +62,7 @@ Plan = list[Run]
 
 
 class Remains:
-    """Rebuilds the state from whatever is left, and remembers where each message lies."""
+    """The state as far as it can be told, and where each message lies."""
 
     def __init__(self, found: Survey, clock: Clock) -> None:
         self.found = found
@@ -71,6 +72,7 @@ class Remains:
         """Intact records found."""
         self.notes: list[str] = []
         self.orphans: set[int] = set()
+        """Topics whose creation is lost."""
         self.strangers: set[int] = set()
         """Subscriptions the log speaks of whose creation is lost."""
         self._dense: dict[int, list[Source]] = {}
@@ -85,45 +87,72 @@ class Remains:
                 pass
         if not start:
             self.notes.append("no snapshot is readable: the state is that of the log alone")
-        for segment, position, rec in _intact(self.found):
-            try:
-                record = decode(rec)
-            except ProtocolError as error:
-                self.notes.append(f"the record at {position:#x} says nothing: {error}")
-                continue
-            self.records += 1
-            for part in record.records if isinstance(record, Unit) else (record,):
-                self._note(part, segment, position, len(rec))
-                if position >= start:
-                    self._take(part, position)
+        self._find_messages()
+        for _, position, rec in _intact(self.found):
+            if position >= start:
+                self._take(_decode(rec), position)
+        self._fill_ends()
         self.state.attached.clear()
         for number in sorted(self.strangers):
             self.notes.append(f"the creation of subscription number {number} is lost")
 
-    def _note(self, part: Record, segment: SegmentFile, position: int, length: int) -> None:
-        if isinstance(part, Published):
-            key = partition_key(part.topic_id, part.partition)
-            source = Source(segment, position, length, range(part.base, part.end))
-            self._dense.setdefault(key, []).append(source)
-        elif isinstance(part, Copied):
-            key = partition_key(part.topic_id, part.partition)
-            source = Source(segment, position, length, part.offsets)
-            self._copies.setdefault(key, []).append(source)
+    # -- where the messages are ------------------------------------------------------------------
 
-    def _take(self, part: Record, position: int) -> None:
+    def _find_messages(self) -> None:
+        for segment, position, rec in _intact(self.found):
+            record = _decode(rec)
+            if record is None:
+                self.notes.append(f"the record at {position:#x} is whole and says nothing known")
+                continue
+            self.records += 1
+            for part in _parts(record):
+                if isinstance(part, Published):
+                    source = Source(segment, position, len(rec), range(part.base, part.end))
+                    self._dense.setdefault(_key(part), []).append(source)
+                elif isinstance(part, Copied):
+                    source = Source(segment, position, len(rec), part.offsets)
+                    self._copies.setdefault(_key(part), []).append(source)
+
+    def plan(self, partition: Partition) -> Plan:
+        """Where each held message is read from; what is nowhere is declared lost."""
+        covered = RangeSet()
+        for low, high in partition.released.inside(0, partition.next_offset):
+            covered.add(low, high)
+        runs: Plan = []
+        for source in self._dense.get(partition.key, ()):
+            for start, end in list(covered.gaps(source.offsets[0], source.offsets[-1] + 1)):
+                runs.append(Run(start, end, source))
+                covered.add(start, end)
+        for source in self._copies.get(partition.key, ()):
+            for start, end in consecutive([o for o in source.offsets if o not in covered]):
+                runs.append(Run(start, end, source))
+                covered.add(start, end)
+        lost = tuple(covered.gaps(0, partition.next_offset))
+        if lost:
+            self._apply(Lost(partition.topic.id, partition.index, lost))
+        return sorted(runs, key=lambda run: run.start)
+
+    # -- what is true ----------------------------------------------------------------------------
+
+    def _take(self, record: Record | None, position: int) -> None:
+        """Applies what the topics of a record have not seen yet."""
+        if record is None:
+            return
+        topics = [self.state.topics.get(number) for number in topic_ids(record)]
+        seen = {topic.id for topic in topics if topic is not None and topic.applied >= position}
+        for part in _parts(record):
+            if isinstance(part, Started):
+                self._apply(part)
+            elif part.topic_id not in seen:
+                self._take_part(part, position)
+
+    def _take_part(self, part: Any, position: int) -> None:
         """Applies one record as far as what it speaks of is known."""
-        if isinstance(part, Unit):
-            return
-        if isinstance(part, Started):
-            self._apply(part)
-            return
         topic = self.state.topics.get(part.topic_id)
         if topic is None and not isinstance(part, TopicCreated):
             if isinstance(part, TopicDeleted) or position < self.state.ignore_unknown_upto:
                 return
-            topic = self._orphan(part)
-        if topic is not None and topic.applied >= position:
-            return
+            topic = self._orphan(part.topic_id)
         if topic is None or self._is_possible(topic, part):
             self._make_room(part)
             self._apply(part)
@@ -134,26 +163,26 @@ class Remains:
     def _apply(self, part: Record) -> None:
         apply(self.state, part, Effects(self.clock.now(), self.clock.wall()))
 
-    def _orphan(self, part: Any) -> Topic:
-        number = part.topic_id
+    def _orphan(self, number: int) -> Topic:
         self.orphans.add(number)
-        record = TopicCreated(
-            number, f"salvaged.{number}", 1, TopicPolicy(retain_s=None), self.clock.wall()
+        policy = TopicPolicy(retain_s=None)
+        topic = add_topic(
+            self.state,
+            TopicCreated(number, f"salvaged.{number}", 1, policy, self.clock.wall()),
         )
-        topic = add_topic(self.state, record)
         topic.is_pending = False
         return topic
 
     def _is_possible(self, topic: Topic, part: Any) -> bool:
-        """False when the record speaks of something whose creation is lost."""
+        """False when the record speaks of something whose creation is lost, or repeats itself."""
+        is_new = isinstance(part, SubscriptionCreated)
         subscription_id = getattr(part, "subscription_id", None)
-        if subscription_id is not None and not isinstance(part, SubscriptionCreated):
+        if subscription_id is not None and not is_new:
             subscription = self.state.subscriptions.get(subscription_id)
             if subscription is None or subscription.topic is not topic:
                 self.strangers.add(subscription_id)
                 return False
-        starts = part.starts if isinstance(part, SubscriptionCreated) else ()
-        wanted = max(getattr(part, "partition", 0) + 1, len(starts))
+        wanted = len(part.starts) if is_new else getattr(part, "partition", 0) + 1
         if topic.id in self.orphans:
             _widen(topic, wanted)
         if wanted > len(topic.partitions):
@@ -162,7 +191,7 @@ class Remains:
             return part.base >= topic.partitions[part.partition].next_offset
         return not isinstance(part, TopicCreated)
 
-    def _make_room(self, part: Record) -> None:
+    def _make_room(self, part: Any) -> None:
         """Makes good what must have happened before this record and is lost."""
         if isinstance(part, TopicCreated):
             known = self.state.names.get(part.name)
@@ -172,11 +201,29 @@ class Remains:
             named = (self.state.topics[part.topic_id].subscriptions or {}).get(part.name)
             if named is not None:
                 self._apply(SubscriptionDeleted(part.topic_id, named.id))
-        elif isinstance(part, Published) and part.topic_id in self.orphans:
-            partition = self.state.topics[part.topic_id].partitions[part.partition]
-            if partition.next_offset == 0:
+        elif hasattr(part, "partition"):
+            self._fill(self.state.topics[part.topic_id].partitions[part.partition], _reach(part))
+
+    def _fill(self, partition: Partition, upto: int) -> None:
+        """Brings back messages whose publishing is lost and whose copies are not."""
+        if upto <= partition.next_offset:
+            return
+        copies = self._copies.get(partition.key, ())
+        known = sorted({o for s in copies for o in s.offsets if partition.next_offset <= o < upto})
+        topic_id, index, wall = partition.topic.id, partition.index, self.clock.wall()
+        for start, end in [*consecutive(known), (upto, upto)]:
+            if partition.next_offset == 0 and topic_id in self.orphans:
                 # Whether the offsets before were finished or lost, nothing tells.
-                self._apply(Skipped(part.topic_id, part.partition, part.base))
+                self._apply(Skipped(topic_id, index, start))
+            if start < end:
+                count = end - start
+                self._apply(Published(topic_id, index, start, count, NOBODY, 0, 0, wall, b""))
+
+    def _fill_ends(self) -> None:
+        for topic in self.state.topics.values():
+            for partition in topic.partitions:
+                for source in self._copies.get(partition.key, ()):
+                    self._fill(partition, source.offsets[-1] + 1)
 
     def be_careful(self) -> None:
         """After a loss: no offset is used twice, and nothing is removed only because of its age."""
@@ -192,27 +239,6 @@ class Remains:
                     "its retain_s is set again"
                 )
 
-    # -- where the messages are ------------------------------------------------------------------
-
-    def plan(self, partition: Partition) -> Plan:
-        """Where each held message is read from; what is nowhere is declared lost."""
-        covered = RangeSet()
-        for low, high in partition.released.inside(0, partition.next_offset):
-            covered.add(low, high)
-        runs: Plan = []
-        for source in self._dense.get(partition.key, ()):
-            for start, end in list(covered.gaps(source.offsets.start, source.offsets.stop)):
-                runs.append(Run(start, end, source))
-                covered.add(start, end)
-        for source in self._copies.get(partition.key, ()):
-            for start, end in consecutive([o for o in source.offsets if o not in covered]):
-                runs.append(Run(start, end, source))
-                covered.add(start, end)
-        lost = tuple(covered.gaps(0, partition.next_offset))
-        if lost:
-            self._apply(Lost(partition.topic.id, partition.index, lost))
-        return sorted(runs, key=lambda run: run.start)
-
 
 def _intact(found: Survey) -> Iterator[tuple[SegmentFile, int, bytes]]:
     """Every intact record in log order; of a place held by two files, each record once."""
@@ -226,6 +252,31 @@ def _intact(found: Survey) -> Iterator[tuple[SegmentFile, int, bytes]]:
                     rows.setdefault(position, (segment, rec))
         for position in sorted(rows):
             yield rows[position][0], position, rows[position][1]
+
+
+def _decode(rec: bytes) -> Record | None:
+    try:
+        return decode(rec)
+    except ProtocolError:
+        return None
+
+
+def _parts(record: Record) -> tuple[Any, ...]:
+    return record.records if isinstance(record, Unit) else (record,)
+
+
+def _key(part: Published | Copied) -> int:
+    return partition_key(part.topic_id, part.partition)
+
+
+def _reach(part: Any) -> int:
+    """Up to which offset the record says there were messages before it."""
+    if isinstance(part, Published):
+        return part.base
+    if isinstance(part, Delivered):
+        return part.end
+    ranges = getattr(part, "ranges", ())
+    return ranges[-1][1] if ranges else 0
 
 
 def _widen(topic: Topic, count: int) -> None:

@@ -40,7 +40,7 @@ def dispatch(state: State, subscription: Subscription, now: int) -> list[Offer]:
         subscription.turn += 1
         consumer = consumers[subscription.turn % len(consumers)]
         cursor = cursors[subscription.turn % len(cursors)]
-        limit = _limit(consumer, consumers, cursors)
+        limit = _limit(consumer, consumers, cursor, cursors)
         run = _take_run(cursor, limit)
         if run is None:
             cursors = [c for c in cursors if _has_waiting(c)]
@@ -64,14 +64,15 @@ def waiting_count(cursor: Cursor) -> int:
     return ready + max(0, cursor.partition.next_offset - cursor.next)
 
 
-def _limit(consumer: Consumer, consumers: list[Consumer], cursors: list[Cursor]) -> int:
+def _limit(
+    consumer: Consumer, consumers: list[Consumer], cursor: Cursor, cursors: list[Cursor]
+) -> int:
     limit = min(consumer.free, SLICE_COUNT_MAX)
     if len(consumers) > 1:
-        waiting = sum(waiting_count(cursor) for cursor in cursors)
+        waiting = sum(waiting_count(each) for each in cursors)
         if waiting < sum(other.free for other in consumers):
             limit = min(limit, -(-waiting // len(consumers)))
-    mean = cursors[0].partition.mean_bytes
-    room = (consumer.credit_bytes - consumer.outstanding_bytes) // mean + 1
+    room = (consumer.credit_bytes - consumer.outstanding_bytes) // cursor.partition.mean_bytes + 1
     return max(1, min(limit, room))
 
 

@@ -3,31 +3,31 @@
 A span says that a partition has `live` held messages between two offsets in one segment; spans
 are part of snapshots. Entries give the records of one segment: in memory while the segment is
 open, in its footer once sealed. Entries can always be rebuilt from the log.
-
-Footer payload: u32 partitions, u32 zero; per partition u64 key, u64 entry count; then the
-entries of each in the same order, 3 × u64: first offset, last offset, byte << 32 | length.
-The key of copied (compacted) records has bit 63 set, because their offsets have gaps.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from struct import Struct
 from threading import RLock
 from typing import Any, Final, NamedTuple
 
+from penstock.journal.footer import (
+    COPY_BIT,
+    EMPTY_BYTES,
+    ENTRY_BYTES,
+    PARTITION_BYTES,
+    Footer,
+    Rows,
+    encode_footer,
+)
 from penstock.journal.segment import Segment
 from penstock.vocabulary.records import Copied, Published, Record, Unit, partition_key
 
-COPY_BIT: Final = 1 << 63
-ENTRY_BYTES: Final = 24
-PARTITION_BYTES: Final = 16
-_COUNT: Final = Struct("<II")
-_ROW: Final = Struct("<QQ")
 _FOOTERS_CACHED: Final = 4
 
 Entries = dict[int, "array[int]"]
+"""The entries of a segment that is still open, by partition key."""
 
 
 class Place(NamedTuple):
@@ -68,7 +68,7 @@ class Index:
 
     def __init__(
         self,
-        load_footer: Callable[[Segment], Entries],
+        load_footer: Callable[[Segment], Footer],
         copy_holds: Callable[[Place, int], bool],
     ) -> None:
         self.segments: dict[int, Segment] = {}
@@ -79,7 +79,7 @@ class Index:
         self._copies: dict[int, list[Span]] = {}
         self._open: dict[int, Entries] = {}
         self._open_bytes: dict[int, int] = {}
-        self._footers: OrderedDict[int, Entries] = OrderedDict()
+        self._footers: OrderedDict[int, Footer] = OrderedDict()
         self._lock = RLock()
 
     # -- entries ---------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Index:
         entries = self._open.get(sequence)
         if entries is None:
             entries = self._open[sequence] = {}
-            self._open_bytes[sequence] = _COUNT.size
+            self._open_bytes[sequence] = EMPTY_BYTES
         rows = entries.get(key)
         if rows is None:
             entries[key] = array("Q", (first, last, place))
@@ -129,47 +129,36 @@ class Index:
             rows.extend((first, last, place))
             self._open_bytes[sequence] += ENTRY_BYTES
 
-    def open_entries(self, sequence: int) -> Entries:
-        """The entries of a segment that has no footer yet."""
-        return self._open.get(sequence, {})
-
     def footer_bytes(self, sequence: int) -> int:
         """Size of the footer payload this segment would have now."""
-        return self._open_bytes.get(sequence, _COUNT.size)
+        return self._open_bytes.get(sequence, EMPTY_BYTES)
 
     def encode_footer(self, sequence: int) -> bytes:
         """The footer payload of a segment."""
-        entries = self._open.get(sequence, {})
-        parts = [_COUNT.pack(len(entries), 0)]
-        parts.extend(_ROW.pack(key, len(rows) // 3) for key, rows in entries.items())
-        parts.extend(rows.tobytes() for rows in entries.values())
-        return b"".join(parts)
+        return encode_footer(self._open.get(sequence, {}))
 
     def sealed(self, segment: Segment) -> None:
         """The segment has its footer: its entries need not stay in memory."""
         with self._lock:
-            entries = self._open.pop(segment.sequence, {})
+            self._open.pop(segment.sequence, None)
             self._open_bytes.pop(segment.sequence, None)
-            self._keep_footer(segment.sequence, entries)
             if segment.live == 0:
                 segment.empty_at = self.log_end
 
-    def _keep_footer(self, sequence: int, entries: Entries) -> None:
-        self._footers[sequence] = entries
-        while len(self._footers) > _FOOTERS_CACHED:
-            self._footers.popitem(last=False)
-
-    def _entries(self, segment: Segment) -> Entries:
+    def _entries(self, segment: Segment) -> Entries | Footer:
         entries = self._open.get(segment.sequence)
         if entries is not None:
             return entries
-        entries = self._footers.get(segment.sequence)
-        if entries is None:
-            entries = self._load_footer(segment) if segment.is_sealed else {}
-            self._keep_footer(segment.sequence, entries)
+        footer = self._footers.get(segment.sequence)
+        if footer is None:
+            if not segment.is_sealed:
+                return {}
+            footer = self._footers[segment.sequence] = self._load_footer(segment)
+            while len(self._footers) > _FOOTERS_CACHED:
+                self._footers.popitem(last=False)
         else:
             self._footers.move_to_end(segment.sequence)
-        return entries
+        return footer
 
     # -- spans -----------------------------------------------------------------------------------
 
@@ -186,6 +175,12 @@ class Index:
             segment = self.segments[sequence]
             segment.live += count
             segment.stored += count
+
+    def hold_runs(self, runs: list[list[int]]) -> None:
+        """Several [key, first, last, segment] at once."""
+        with self._lock:
+            for key, first, last, sequence in runs:
+                self.hold(key, first, last, sequence)
 
     def hold_copies(self, key: int, offsets: Iterable[int], sequence: int) -> None:
         """These messages of a partition have a copy in this segment."""
@@ -369,7 +364,7 @@ class Index:
                 self.hold_copies(key, array("Q", data), sequence)
 
 
-def _row_of(rows: "array[int]", offset: int) -> int:
+def _row_of(rows: Rows, offset: int) -> int:
     """The row whose record holds the offset, or -1."""
     low, high = 0, len(rows) // 3
     while low < high:
@@ -381,20 +376,6 @@ def _row_of(rows: "array[int]", offset: int) -> int:
     return low - 1 if low and rows[3 * low - 2] >= offset else -1
 
 
-def _place(segment: Segment, rows: "array[int]", row: int) -> Place:
+def _place(segment: Segment, rows: Rows, row: int) -> Place:
     first, last, packed = rows[3 * row : 3 * row + 3]
     return Place(segment, segment.sequence, packed >> 32, packed & 0xFFFFFFFF, first, last)
-
-
-def decode_footer(payload: bytes) -> Entries:
-    """The entries in a footer payload."""
-    count, _ = _COUNT.unpack_from(payload)
-    at = _COUNT.size
-    data_at = at + PARTITION_BYTES * count
-    entries: Entries = {}
-    for _ in range(count):
-        key, rows = _ROW.unpack_from(payload, at)
-        at += PARTITION_BYTES
-        entries[key] = array("Q", payload[data_at : data_at + ENTRY_BYTES * rows])
-        data_at += ENTRY_BYTES * rows
-    return entries

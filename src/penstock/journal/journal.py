@@ -15,15 +15,9 @@ import msgspec
 
 from penstock.journal import group, snapshot, superblock
 from penstock.journal.disk import Disk, File
+from penstock.journal.footer import ENTRY_BYTES, PARTITION_BYTES, Footer
 from penstock.journal.group import HEADER_BYTES, align, record_bytes
-from penstock.journal.index import (
-    ENTRY_BYTES,
-    PARTITION_BYTES,
-    Entries,
-    Index,
-    Place,
-    decode_footer,
-)
+from penstock.journal.index import Index, Place
 from penstock.journal.record import decode
 from penstock.journal.report import Report
 from penstock.journal.segment import FIRST_GROUP, Header, Segment, encode_header
@@ -410,18 +404,18 @@ class Journal:
         parts = record.records if isinstance(record, Unit) else (record,)
         return any(isinstance(part, Copied) and offset in part.offsets for part in parts)
 
-    def _load_footer(self, segment: Segment) -> Entries:
+    def _load_footer(self, segment: Segment) -> Footer:
         if segment.footer < 0:
             return rescan(segment)
         data = segment.file.pread(segment.footer, segment.end - segment.footer)
         payload = group.footer_payload(data, segment.base | segment.footer, segment.salt)
-        return rescan(segment) if payload is None else decode_footer(payload)
+        return rescan(segment) if payload is None else Footer(payload)
 
 
-def rescan(segment: Segment) -> Entries:
+def rescan(segment: Segment) -> Footer:
     """The entries of a segment, found by reading all of it: for a damaged footer."""
     data = segment.file.pread(0, segment.size)
-    scratch = Index(lambda _: {}, lambda _, __: True)
+    scratch = Index(lambda _: Footer(bytes(8)), lambda _, __: True)
     scratch.segments[segment.sequence] = segment
     at = FIRST_GROUP
     while at < len(data):
@@ -436,7 +430,7 @@ def rescan(segment: Segment) -> Entries:
             at = found.end
         for position, rec in rows:
             scratch.note(decode(rec), segment.sequence, position & 0xFFFFFFFF, len(rec))
-    return scratch.open_entries(segment.sequence)
+    return Footer(scratch.encode_footer(segment.sequence))
 
 
 def _cost(record: Record, length: int) -> int:

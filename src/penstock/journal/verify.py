@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.journal import group, snapshot, superblock
 from penstock.journal.disk import Disk
-from penstock.journal.index import COPY_BIT, decode_footer
+from penstock.journal.footer import COPY_BIT, decode_footer
 from penstock.journal.record import decode
 from penstock.journal.report import Damage
 from penstock.journal.salvage import BYTE, SegmentFile, Survey, scan, survey
@@ -298,7 +298,8 @@ class _Check:
         if segment.named_by != "header":
             report.verdict, report.note = Verdict.DAMAGED, "the header is damaged"
             report.unreadable.append((0, _HEADER_BYTES))
-        for stretch in sorted([*log.groups, *log.holes], key=_start):
+        stretches: list[group.Group | _Hole] = [*log.groups, *log.holes]
+        for stretch in sorted(stretches, key=_start):
             if isinstance(stretch, _Hole):
                 self._hole(report, segment, log, stretch)
             else:

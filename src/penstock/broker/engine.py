@@ -7,7 +7,8 @@ waiters. Without threads, tests call the same methods by hand.
 
 from collections import deque
 from collections.abc import Callable
-from threading import RLock
+from contextlib import nullcontext
+from threading import Lock, RLock
 from typing import Any
 
 from penstock.batch.frame import Frame, Slice, frame_of
@@ -57,6 +58,8 @@ class Engine:
         """Wall time before which retention has nothing to do."""
         self.serving: dict[Subscription, None] = {}
         """Subscriptions with consumers."""
+        self.unsynced = Lock()
+        """Held while a `written` publish counts and is not yet synced: snapshots wait for it."""
         self.applied_end = journal.log_end
         self.applied_records = journal.records
         self.pending_bytes = 0
@@ -149,9 +152,10 @@ class Engine:
         try:
             while at < len(records):
                 places, upto = self.journal.append(records, encoded, at)
-                early = self._apply_early(records, waiters, places, at, upto)
-                self.journal.sync()
-                self._apply_group(records, waiters, places, at, upto, early, letters)
+                with self.unsynced if self.state.written_topics else nullcontext():
+                    early = self._apply_early(records, waiters, places, at, upto)
+                    self.journal.sync()
+                    self._apply_group(records, waiters, places, at, upto, early, letters)
                 at = upto
         except StorageError as error:
             self._fail(waiters[at:], error, letters)
@@ -159,7 +163,7 @@ class Engine:
                 letters.setdefault(mailbox, []).append((target, error))
         else:
             for mailbox, target, answer in after:
-                letters.setdefault(mailbox, []).append((target, answer))
+                letters.setdefault(mailbox, []).append((target, self.journal.failed or answer))
         self._post(letters)
         self._tell_room()
         return True
@@ -186,6 +190,7 @@ class Engine:
             for i in sorted(early):
                 self._apply(records[i], places[i - at], effects)
                 self._answer(waiters[i], letters)
+                waiters[i] = None
             self._act(effects, letters)
         self._post(letters)
         return early
@@ -203,10 +208,11 @@ class Engine:
             topics = self.state.topics
             runs: list[list[int]] = [[-1, -1, -1, -1]]
             for i in range(at, upto):
-                if early and i in early:
-                    continue
                 record = records[i]
                 place = places[i - at]
+                if early and i in early:
+                    self._seen(record, place)
+                    continue
                 if type(record) is Published:
                     run = runs[-1]
                     base, key = record.base, record.topic_id << 16 | record.partition
@@ -282,6 +288,9 @@ class Engine:
     def _apply(self, record: Record, position: int, effects: Effects) -> None:
         self.store(record, position >> 32)
         apply(self.state, record, effects)
+        self._seen(record, position)
+
+    def _seen(self, record: Record, position: int) -> None:
         for number in topic_ids(record):
             topic = self.state.topics.get(number)
             if topic is not None:

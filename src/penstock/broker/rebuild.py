@@ -42,7 +42,7 @@ def pieces(engine: Engine) -> Iterator[bytes]:
     at = 0
     while at < len(numbers):
         rows: list[Any] = []
-        with engine.lock:
+        with engine.unsynced, engine.lock:
             began = perf_counter()
             wall = engine.clock.wall()
             while at < len(numbers) and perf_counter() - began < PIECE_S_MAX:
@@ -50,7 +50,7 @@ def pieces(engine: Engine) -> Iterator[bytes]:
                 at += 1
             piece = msgspec.msgpack.encode((TOPICS, rows))
         yield piece
-    with engine.lock:
+    with engine.unsynced, engine.lock:
         state = engine.state
         tail = (state.generation, state.attached, state.next_ids(), engine.applied_end)
         piece = msgspec.msgpack.encode((GLOBAL, tail))

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from penstock.delivery.effects import Effects
 from penstock.delivery.holding import drop_retained, forget_trials, lose, release, remove, retain
-from penstock.delivery.leases import make_ready
+from penstock.delivery.leases import make_ready, withdraw
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.state import (
     UNTRIED,
@@ -155,6 +155,9 @@ def _delivered(state: State, record: r.Delivered, _effects: Effects) -> None:
         for start, end, found in list(cursor.trials.runs(low, high)):
             trial = UNTRIED if found is None else found
             cursor.trials.set(start, end, (trial[0] + 1, trial[1], trial[2], size, out))
+        if cursor.delayed:
+            # Live, the timer took it out; in recovery the back-off ends with this delivery.
+            withdraw(cursor, low, high)
 
 
 def _settled(state: State, record: r.Settled, effects: Effects) -> None:
@@ -174,6 +177,8 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
             else:
                 cursor.dropped += count
             forget_trials(cursor, low, high)
+            if cursor.delayed:
+                withdraw(cursor, low, high)
             if subscription.is_durable:
                 release(partition, low, high, effects)
 
@@ -209,7 +214,7 @@ def _after_return(trial: Trial, cause: r.Cause) -> Trial:
     attempt, counted, losses = trial.attempt, trial.counted, trial.losses
     if cause == r.Cause.UNSTARTED:
         attempt = max(0, attempt - 1)
-    if cause in _COUNTED:
+    if cause in _COUNTED and trial.out:  # A late nack speaks of a failure already counted.
         counted += 1
     if cause == r.Cause.REJECTED:
         counted = REJECTED
@@ -233,6 +238,8 @@ def _doom(cursor: Cursor, start: int, end: int, effects: Effects) -> None:
     if cursor.doomed is None:
         cursor.doomed = RangeSet()
     cursor.doomed.add(start, end)
+    if cursor.delayed:
+        withdraw(cursor, start, end)
     effects.doomed[cursor] = None
 
 
@@ -258,7 +265,8 @@ def _topic_created(state: State, record: r.TopicCreated, _effects: Effects) -> N
 
 def add_topic(state: State, record: r.TopicCreated) -> Topic:
     """Puts a topic into the tables."""
-    topic = Topic(record.topic_id, record.name, record.policy, record.created_at)
+    policy = state.share(record.policy)
+    topic = Topic(record.topic_id, record.name, policy, record.created_at)
     topic.partitions = [Partition(topic, index) for index in range(record.partitions)]
     state.topics[topic.id] = topic
     state.names[topic.name] = topic
@@ -302,13 +310,18 @@ def add_subscription(
 ) -> Subscription:
     """Puts a subscription into the tables."""
     topic = state.topics[record.topic_id]
+    name = state.share(record.name)
     subscription = Subscription(
-        topic, record.subscription_id, record.name, record.policy, record.created_at,
+        topic,
+        record.subscription_id,
+        name,
+        state.share(record.policy),
+        record.created_at,
         is_durable=is_durable,
-    )  # fmt: skip
+    )
     if topic.subscriptions is None:
         topic.subscriptions = {}
-    topic.subscriptions[record.name] = subscription
+    topic.subscriptions[name] = subscription
     state.subscriptions[subscription.id] = subscription
     state.next_subscription_id = max(state.next_subscription_id, subscription.id + 1)
     return subscription

@@ -55,7 +55,7 @@ def close_bits(lease: Lease, start: int, end: int) -> list[tuple[int, int]]:
     if lease.open is None and start <= lease.start and end >= lease.end:
         closed = [(lease.start, lease.end)]
         count = lease.count
-        lease.count = 0
+        lease.count = lease.open = 0
     else:
         bits = ((1 << (end - start)) - 1) << (start - lease.start)
         hit = lease.mask() & bits

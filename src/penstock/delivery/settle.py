@@ -108,7 +108,9 @@ def _returned(
     cursor.settling += sum(high - low for low, high in merged)
     subscription = cursor.subscription
     if delay_s is None:
-        needs_backoff = cause in (Cause.NACKED, Cause.LOST_ALONE)
+        needs_backoff = cause in (Cause.NACKED, Cause.LOST_ALONE) or (
+            cause is Cause.REJECTED and not has_dead_letters(subscription)
+        )
         delay_s = backoff_s(cursor, merged[0][0]) if needs_backoff else 0.0
     return Returned(
         subscription.topic.id, cursor.partition.index, subscription.id, cause, merged,
@@ -168,8 +170,10 @@ def next_deadline(consumer: Consumer) -> int:
         if lease.passed < lease.end:
             mark = lease.marks[0][1] if lease.marks else lease.deadline
             earliest = min(earliest, mark, lease.deadline)
-        if lease.kept:
-            earliest = min(earliest, *lease.kept.values())
+        # What has time of its own needs it only once the rest of the lease has run out.
+        for offset, until in (lease.kept or {}).items():
+            if offset < lease.passed:
+                earliest = min(earliest, until)
     return earliest
 
 

@@ -4,11 +4,14 @@ Durable fields change only in `apply`. Fields under a "volatile" comment are reb
 after a restart. Objects are small on purpose: there may be 100,000 topics.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import partition_key
+
+
+Shared = TypeVar("Shared")
 
 
 class Trial(NamedTuple):
@@ -278,10 +281,16 @@ class State:
         self.generation = 0
         self.attached: dict[int, tuple[int, str]] = {}
         """consumer id → (subscription id, name) of consumers attached in the log."""
+        self.shared: dict[object, object] = {}
+        """One object for each policy and subscription name in use: most are the same."""
         self.written_topics = 0
         """How many topics have durability `written`."""
         self.ignore_unknown_upto = 0
         """Records before this position may speak of topics deleted while the snapshot was made."""
+
+    def share(self, value: Shared) -> Shared:
+        """The one object that stands for all equal values."""
+        return cast("Shared", self.shared.setdefault(value, value))
 
     def next_ids(self) -> tuple[int, int, int]:
         """Numbers that were never used, for a snapshot."""

@@ -102,7 +102,7 @@ class Journal:
         group_records = records[at:upto]
         lengths = [len(rec) for rec in encoded[at:upto]]
         self.index.note_group(group_records, segment.sequence, places, lengths)
-        self._remember(places, group_records, len(data) + RECORD_MEMORY * len(places))
+        self._remember(places, group_records, len(data))
         segment.end += len(data)
         self.records += upto - at
         self.bytes_since_snapshot += len(data)
@@ -279,7 +279,7 @@ class Journal:
                 s.sequence, s.file.name, s.salt, s.size, s.end, s.footer, s.is_damaged
             )
             for s in list(self.index.segments.values())
-            if s is self.active or s.is_damaged or s.live or not s.is_sealed
+            if s.is_damaged or s.live or not s.is_sealed
         ]
         generation = self.next_snapshot
         self.next_snapshot += 1
@@ -347,10 +347,16 @@ class Journal:
     # -- reading ---------------------------------------------------------------------------------
 
     def _remember(self, places: list[int], records: list[Record], size: int) -> None:
-        """Keeps the records of a group in memory; the oldest groups make room."""
+        """Keeps the messages of a group in memory; the oldest groups make room."""
+        fresh = {
+            place: record
+            for place, record in zip(places, records, strict=True)
+            if type(record) is Published
+        }
+        size += RECORD_MEMORY * len(fresh)
         with self._cache_lock:
-            self._cache.update(zip(places, records, strict=True))
-            self._cached_groups.append((places, size))
+            self._cache.update(fresh)
+            self._cached_groups.append((list(fresh), size))
             self._cache_bytes += size
             while self._cache_bytes > self.settings.cache_bytes and len(self._cached_groups) > 1:
                 old, freed = self._cached_groups.popleft()

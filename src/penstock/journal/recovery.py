@@ -154,8 +154,14 @@ class _Recovery:
         self.start = found.start
         for row in found.meta.segments:
             self._adopt(row)
-        self.replay.restore(journal, found.pieces)
         first = found.start >> 32
+        # A snapshot is made while the log grows: it may know segments that began after its start.
+        later = {n: segment for n, segment in self._known().items() if n > first}
+        journal.index.segments.update(later)
+        try:
+            self.replay.restore(journal, found.pieces)
+        except KeyError as error:
+            raise StoreDamaged(f"place {error} of the log is missing: {_SALVAGE}") from error
         home = journal.index.segments.get(first)
         journal.records = found.meta.records
         journal.last_sequence = first
@@ -337,6 +343,9 @@ class _Recovery:
 
     def _finish(self) -> None:
         journal = self.journal
+        for number in [n for n in journal.index.segments if n > journal.last_sequence]:
+            if journal.index.segments.pop(number).live:
+                raise StoreDamaged(f"the log ends before place {number}, which holds: {_SALVAGE}")
         for segment in self.scanned:
             segment.file.sync()
         journal.disk.sync_names()
@@ -346,7 +355,7 @@ class _Recovery:
         for name, file in self.unknown.items():
             if file.pread(0, FIRST_GROUP) == bytes(FIRST_GROUP):
                 journal.spares.append(file)
-            else:
+            elif file.size:  # An empty file was being created when the power went.
                 self.report.notes.append(f"{name} has no readable header and is left alone")
         if self.expected is not None:
             journal.records = self.expected

@@ -1,1 +1,86 @@
-"""Durable messaging for Python, from the socket to the table."""
+"""Durable messaging for Python: a confirmed message survives a crash.
+
+Names are imported when they are first used, so that `import penstock` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from penstock import testing
+    from penstock.client.blocking import BlockingClient, connect_blocking
+    from penstock.client.broker import Broker
+    from penstock.client.client import Client, connect
+    from penstock.client.received import ReceivedMessage
+    from penstock.vocabulary import errors
+    from penstock.vocabulary.errors import PenstockError
+    from penstock.vocabulary.message import (
+        Ack,
+        Durability,
+        Kind,
+        Message,
+        Nack,
+        Receipt,
+        Reject,
+    )
+    from penstock.vocabulary.policy import Retry
+
+    __version__: str
+
+_PLACES: Final = {
+    "connect": "penstock.client.client",
+    "connect_blocking": "penstock.client.blocking",
+    "Broker": "penstock.client.broker",
+    "BlockingClient": "penstock.client.blocking",
+    "Client": "penstock.client.client",
+    "ReceivedMessage": "penstock.client.received",
+    "Ack": "penstock.vocabulary.message",
+    "Durability": "penstock.vocabulary.message",
+    "Kind": "penstock.vocabulary.message",
+    "Message": "penstock.vocabulary.message",
+    "Nack": "penstock.vocabulary.message",
+    "Receipt": "penstock.vocabulary.message",
+    "Reject": "penstock.vocabulary.message",
+    "Retry": "penstock.vocabulary.policy",
+    "PenstockError": "penstock.vocabulary.errors",
+}
+_MODULES: Final = {"errors": "penstock.vocabulary.errors", "testing": "penstock.testing"}
+
+__all__ = [
+    "Ack",
+    "BlockingClient",
+    "Broker",
+    "Client",
+    "Durability",
+    "Kind",
+    "Message",
+    "Nack",
+    "PenstockError",
+    "Receipt",
+    "ReceivedMessage",
+    "Reject",
+    "Retry",
+    "__version__",
+    "connect",
+    "connect_blocking",
+    "errors",
+    "testing",
+]
+
+
+def __getattr__(name: str) -> Any:
+    value: Any
+    if name in _PLACES:
+        value = getattr(import_module(_PLACES[name]), name)
+    elif name in _MODULES:
+        value = import_module(_MODULES[name])
+    elif name == "__version__":
+        value = import_module("importlib.metadata").version("penstock")
+    else:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,7 +3,6 @@
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from penstock.cli.options import url_of
@@ -31,11 +30,14 @@ async def opened(arguments: Namespace, *, creates: bool = False) -> AsyncIterato
 
 def check_exists(url: str) -> None:
     """Raises NotAStore when a file: URL names a folder that is not there."""
-    scheme, _, rest = url.partition(":")
-    path = rest.partition("?")[0]
-    if scheme == "file" and not Path(path).exists():
+    if not url.startswith("file:"):
+        return
+    from penstock.drivers.embedded import folder_of
+
+    folder = folder_of(url)
+    if not folder.exists():
         raise NotAStore(
-            f"there is no store in {path}: `penstock pub` creates one, --url names another"
+            f"there is no store in {folder}: `penstock pub` creates one, --url names another"
         )
 
 

@@ -7,8 +7,10 @@ from penstock.cli import message, values
 from penstock.cli.command import Command, Group
 from penstock.cli.confirming import add_yes, agreed
 from penstock.cli.connection import opened
+from penstock.cli.looking import held
 from penstock.cli.output import Output, moment, number, plural, size
 from penstock.cli.parser import BadUsage
+from penstock.vocabulary.names import dead_topic
 
 MARK: Final = "penstock-dead-"
 """Headers of a dead letter that tell its story start with this."""
@@ -82,9 +84,7 @@ def _place(topic: dict[str, Any]) -> dict[str, Any]:
 
 async def _list_messages(arguments: Namespace, output: Output) -> int:
     async with opened(arguments) as client:
-        found = await client.dead_letters(
-            arguments.topic, arguments.subscription, **_choice(arguments)
-        )
+        found = await _letters(client, arguments)
     if output.is_json:
         for letter in found:
             output.row({**message.to_json(letter), **story(letter)})
@@ -108,6 +108,20 @@ async def _list_messages(arguments: Namespace, output: Output) -> int:
         ],
     )
     return 0
+
+
+async def _letters(client: Any, arguments: Namespace) -> list[Any]:
+    names = (arguments.topic, arguments.subscription)
+    if not await client.dead_letters(*names, limit=1):
+        return []
+    found: list[Any] = []
+    async for letter in held(client, dead_topic(*names)):
+        is_meant = arguments.id is None or letter.id == arguments.id
+        if is_meant and (arguments.reason or "") in story(letter).get("reason", ""):
+            found.append(letter)
+        if len(found) >= arguments.limit:
+            break
+    return found
 
 
 def story(letter: Any) -> dict[str, str]:

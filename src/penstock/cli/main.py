@@ -9,6 +9,7 @@ import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from penstock.cli import (
@@ -180,10 +181,8 @@ def _trace(*, is_wanted: bool) -> None:
 
 def _end_quietly() -> int:
     """The reader of a pipe went away: what is still buffered has nowhere to go."""
-    try:
+    with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass
     return OK
 
 

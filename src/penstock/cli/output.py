@@ -43,7 +43,7 @@ class Output:
         print(self.paint(text, BOLD))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Aligned columns, numbers to the right. A column title that starts with '>' is a number."""
+        """Aligned columns; one whose title starts with '>' holds numbers and goes to the right."""
         titles = [column.removeprefix(">") for column in columns]
         cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
         widths = [

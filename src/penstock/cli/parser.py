@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 
-class BadUsage(Exception):  # noqa: N818 - named after the situation, as in vocabulary.errors
+class BadUsage(Exception):
     """The command line is wrong; `usage` says how it should look."""
 
     def __init__(self, text: str, usage: str = "") -> None:

@@ -5,6 +5,7 @@ from argparse import ArgumentParser, Namespace
 from penstock.cli import message, values
 from penstock.cli.command import Command
 from penstock.cli.connection import opened
+from penstock.cli.looking import held
 from penstock.cli.output import Output
 
 
@@ -19,13 +20,16 @@ def add(parser: ArgumentParser) -> None:
 async def run(arguments: Namespace, output: Output) -> int:
     """Prints the oldest held messages."""
     async with opened(arguments) as client:
-        found = await client.peek(arguments.topic, limit=arguments.count)
-        for held in found:
+        shown = 0
+        async for each in held(client, arguments.topic):
             if output.is_json:
-                output.row(message.to_json(held))
+                output.row(message.to_json(each))
             else:
-                output.say(message.to_line(held))
-    if not found:
+                output.say(message.to_line(each))
+            shown += 1
+            if shown >= arguments.count:
+                break
+    if not shown:
         output.notice(f"topic {arguments.topic!r} holds no messages")
     return 0
 

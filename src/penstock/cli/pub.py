@@ -60,7 +60,9 @@ async def run(arguments: Namespace, output: Output) -> int:
         output.document(receipt_row(receipt))
     elif not output.is_quiet:
         again = ", seen before: not stored again" if receipt.duplicate else ""
-        output.say(f"{receipt.topic} {receipt.position}  id {receipt.id}  {receipt.durability}{again}")
+        output.say(
+            f"{receipt.topic} {receipt.position}  id {receipt.id}  {receipt.durability}{again}"
+        )
     return 0
 
 
@@ -119,7 +121,7 @@ async def _many(client: Any, arguments: Namespace, output: Output) -> int:
                 continue
             receipts = await client.publish_many(arguments.topic, batch)
             count += len(batch)
-            duplicates += sum(1 for receipt in receipts if receipt.duplicate)
+            duplicates += len(receipts.duplicates)
             first, last = first or receipts[0], receipts[-1]
             progress.add(len(batch))
     _report(output, arguments.topic, count, duplicates, first, last)
@@ -137,9 +139,7 @@ def _messages(arguments: Namespace, block: list[bytes], number: int) -> list[Mes
             _check_json(line, where)
         headers.setdefault("content-type", "application/json")
     return [
-        Message(
-            body=line, key=arguments.key, headers=headers or None, priority=arguments.priority
-        )
+        Message(body=line, key=arguments.key, headers=headers or None, priority=arguments.priority)
         for _, line in named
     ]
 

@@ -66,7 +66,7 @@ async def run(arguments: Namespace, output: Output) -> int:
 
 
 def _credit(arguments: Namespace) -> int:
-    """As many messages in hand as this command can use; the others stay free for other consumers."""
+    """As many messages in hand as this command can use; others stay free for other consumers."""
     usual = CREDIT_MAX if arguments.no_ack else CREDIT_DEFAULT
     return usual if arguments.count is None else min(usual, arguments.count)
 

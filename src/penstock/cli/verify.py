@@ -61,6 +61,6 @@ COMMAND = Command(
     "verify ./penstock-data",
     add,
     run,
-    details="Nothing is changed. `torn` is the unconfirmed end that a crash leaves: the next start\n"
-    "sets it aside. `damaged` is something that had been confirmed, and ends with exit code 1.",
+    details="Nothing is changed. `torn` is the unconfirmed end that a crash leaves: the next\n"
+    "start sets it aside. `damaged` had been confirmed once, and gives exit code 1.",
 )

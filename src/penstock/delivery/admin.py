@@ -79,8 +79,8 @@ def check_subscription_policy(policy: SubscriptionPolicy) -> None:
     retry = policy.retry
     if retry.max_attempts is not None and retry.max_attempts < 1:
         raise InvalidArgument(f"max_attempts must be 1 or more, or None, not {retry.max_attempts}")
-    if not 0 <= retry.first_s <= retry.max_s:
-        raise InvalidArgument("retry needs 0 <= first_s <= max_s")
+    if not 0 <= retry.first_s <= retry.max_s < float("inf"):
+        raise InvalidArgument("retry needs 0 <= first_s <= max_s, both finite")
 
 
 def decide_create_topic(
@@ -135,9 +135,14 @@ def decide_create_subscription(
     state: State, topic: Topic, name: str, policy: SubscriptionPolicy | None,
     starts: tuple[int, ...], now_wall: int, *, is_explicit: bool,
 ) -> SubscriptionCreated | None:  # fmt: skip
-    """A record to create it, or None when it exists as asked. Raises SubscriptionConflict."""
+    """A record to create it, or None when it exists as asked.
+
+    Raises SubscriptionConflict, SubscriptionInUse, TopicInUse.
+    """
     names.check_subscription(name)
     check_subscription_policy(policy or SubscriptionPolicy())
+    if topic.is_removing:
+        raise TopicInUse(f"topic {topic.name!r} is being deleted; try again in a moment")
     known = (topic.subscriptions or {}).get(name)
     if known is not None:
         if known.is_removing:

@@ -82,7 +82,10 @@ def _offer(topic: Topic, index: int, record: r.Published, effects: Effects) -> b
             cursor.done.add(record.base, record.end)
             continue
         if record.target:
-            cursor.dead -= record.count
+            # Dead letters left by a deleted subscription of the same name are new to this one.
+            known = min(cursor.dead, record.count)
+            cursor.dead -= known
+            cursor.attached += record.count - known
         else:
             cursor.attached += record.count
         if subscription.is_durable:
@@ -98,15 +101,20 @@ def _remember_publisher(partition: Partition, record: r.Published) -> None:
         partition.publishers = {}
     publisher = partition.publishers.get(record.publisher)
     if publisher is None or publisher.epoch < record.epoch:
-        decided = -1 if publisher is None else publisher.decided
         publisher = Publisher(record.epoch, record.published_at)
-        publisher.decided = decided
         partition.publishers[record.publisher] = publisher
+    elif publisher.epoch > record.epoch:
+        # It was in flight when a newer epoch was decided: it counts until that one is durable.
+        if publisher.last >= 0:
+            return
+        former = publisher.former or Publisher(record.epoch, record.published_at)
+        publisher.former = publisher = former
     publisher.first = record.sequence if record.kept is None else record.sequence + record.kept[0]
     publisher.last = publisher.first + record.count - 1
     publisher.base = record.base
     publisher.used_at = record.published_at
     publisher.decided = max(publisher.decided, publisher.last)
+    publisher.former = None
 
 
 NOBODY: Final = bytes(16)
@@ -115,6 +123,7 @@ NOBODY: Final = bytes(16)
 
 def _lost(state: State, record: r.Lost, effects: Effects) -> None:
     partition = state.topics[record.topic_id].partitions[record.partition]
+    _catch_up(partition, record.ranges[-1][1], effects)
     if partition.lost is None:
         partition.lost = RangeSet()
     for start, end in record.ranges:
@@ -124,6 +133,7 @@ def _lost(state: State, record: r.Lost, effects: Effects) -> None:
 
 def _removed(state: State, record: r.Removed, effects: Effects) -> None:
     partition = state.topics[record.topic_id].partitions[record.partition]
+    _catch_up(partition, record.ranges[-1][1], effects)
     remove(partition, record.ranges, effects)
 
 
@@ -138,6 +148,12 @@ def _skipped(state: State, record: r.Skipped, _effects: Effects) -> None:
         subscription.cursors[partition.index].done.add(start, end)
 
 
+def _catch_up(partition: Partition, end: int, effects: Effects) -> None:
+    """A record that speaks of messages nobody published proves that damage took their publish."""
+    if end > partition.next_offset:
+        lose(partition, partition.next_offset, end, effects)
+
+
 def _copied(_state: State, _record: r.Copied, _effects: Effects) -> None:
     """A copy changes where bytes lie, not what is true."""
 
@@ -145,8 +161,9 @@ def _copied(_state: State, _record: r.Copied, _effects: Effects) -> None:
 # -- deliveries ----------------------------------------------------------------------------------
 
 
-def _delivered(state: State, record: r.Delivered, _effects: Effects) -> None:
+def _delivered(state: State, record: r.Delivered, effects: Effects) -> None:
     cursor = state.subscriptions[record.subscription_id].cursors[record.partition]
+    _catch_up(cursor.partition, record.end, effects)
     if cursor.trials is None:
         cursor.trials = RangeMap()
     size = record.end - record.start
@@ -164,6 +181,7 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
     subscription = state.subscriptions[record.subscription_id]
     cursor = subscription.cursors[record.partition]
     partition = cursor.partition
+    _catch_up(partition, record.ranges[-1][1], effects)
     outcome = record.outcome
     for start, end in record.ranges:
         for low, high in cursor.done.add(start, end):
@@ -185,6 +203,7 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
 
 def _returned(state: State, record: r.Returned, effects: Effects) -> None:
     cursor = state.subscriptions[record.subscription_id].cursors[record.partition]
+    _catch_up(cursor.partition, record.ranges[-1][1], effects)
     for start, end in record.ranges:
         for low, high in list(cursor.done.gaps(start, end)):
             _come_back(cursor, low, high, record, effects)
@@ -199,6 +218,8 @@ def _come_back(cursor: Cursor, start: int, end: int, record: r.Returned, effects
             cursor.reasons = {}
         for offset in range(start, end):
             cursor.reasons[offset] = (record.reason, record.consumer)
+    if cursor.delayed:
+        withdraw(cursor, start, end)
     for low, high, found in list(cursor.trials.runs(start, end)):
         trial = _after_return(Trial(*found) if found else UNTRIED, record.cause)
         cursor.trials.set(low, high, tuple(trial))
@@ -275,11 +296,14 @@ def add_topic(state: State, record: r.TopicCreated) -> Topic:
     return topic
 
 
-def _topic_altered(state: State, record: r.TopicAltered, _effects: Effects) -> None:
+def _topic_altered(state: State, record: r.TopicAltered, effects: Effects) -> None:
     topic = state.topics[record.topic_id]
     state.written_topics -= topic.policy.durability is Durability.WRITTEN
     state.written_topics += record.policy.durability is Durability.WRITTEN
     topic.policy = record.policy
+    for partition in topic.partitions:
+        if partition.retained:
+            effects.retained[partition] = None
 
 
 def _topic_deleted(state: State, record: r.TopicDeleted, effects: Effects) -> None:

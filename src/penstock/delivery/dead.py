@@ -25,10 +25,15 @@ def decide_dead(state: State, cursor: Cursor, frames: Sequence[Frame], now_wall:
     """
     subscription = cursor.subscription
     offsets, columns = gather(frames)
-    stories = [_story(cursor, offset, now_wall) for offset in offsets]
+    before = columns.attempts or [0] * len(offsets)
+    attempts = [n + cursor.trial(offset).attempt for n, offset in zip(before, offsets, strict=True)]
+    stories = [
+        _story(cursor, offset, tried, now_wall)
+        for offset, tried in zip(offsets, attempts, strict=True)
+    ]
     old = columns.headers or [None] * len(offsets)
     columns.headers = [{**(kept or {}), **story} for kept, story in zip(old, stories, strict=True)]
-    columns.attempts = [cursor.trial(offset).attempt for offset in offsets]
+    columns.attempts = attempts
     columns.deliver_at = columns.expires_at = None
     batch = encode_columns(columns)
     parts: list[Record] = []
@@ -45,7 +50,7 @@ def decide_dead(state: State, cursor: Cursor, frames: Sequence[Frame], now_wall:
     return Unit(tuple(parts))
 
 
-def _story(cursor: Cursor, offset: int, now_wall: int) -> dict[str, str]:
+def _story(cursor: Cursor, offset: int, attempts: int, now_wall: int) -> dict[str, str]:
     trial = cursor.trial(offset)
     reason, consumer = (cursor.reasons or {}).get(offset, ("", ""))
     why = "rejected" if trial.counted >= REJECTED else "max_attempts"
@@ -57,7 +62,7 @@ def _story(cursor: Cursor, offset: int, now_wall: int) -> dict[str, str]:
         MARK + "partition": str(cursor.partition.index),
         MARK + "offset": str(offset),
         MARK + "consumer": consumer,
-        MARK + "attempts": str(trial.attempt),
+        MARK + "attempts": str(attempts),
         MARK + "at": str(now_wall),
     }
 
@@ -117,7 +122,6 @@ def decide_redrive(
         ]
         if not any(columns.headers):
             columns.headers = None
-    columns.attempts = None
     batch = encode_columns(columns)
     home = subscription.topic.partitions[dead.index % len(subscription.topic.partitions)]
     stored = _store(home, batch, len(offsets), now_wall, subscription.id)

@@ -62,10 +62,12 @@ def retain(partition: Partition, record: Published, effects: Effects) -> None:
     effects.retained[partition] = None
     rows = partition.retained
     # One row per second of publishing is precise enough for a rule counted in hours.
-    if rows and rows[-1][1] == record.base and record.published_at - rows[-1][2] < ROW_MS:
-        rows[-1][1] = record.end
+    # The newest time counts, so that no message goes before its own.
+    at = record.published_at
+    if rows and rows[-1][1] == record.base and at // ROW_MS == rows[-1][2] // ROW_MS:
+        rows[-1][1:] = record.end, max(at, rows[-1][2])
     else:
-        rows.append([record.base, record.end, record.published_at])
+        rows.append([record.base, record.end, at])
 
 
 def lose(partition: Partition, start: int, end: int, effects: Effects) -> None:

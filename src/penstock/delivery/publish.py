@@ -81,6 +81,8 @@ def _reserve(
     if known is None or known.epoch < epoch:
         if partition.publishers is None:
             partition.publishers = {}
+        former = None if known is None else known.durable()
         known = Publisher(epoch, now_wall)
+        known.former = former
         partition.publishers[publisher] = known
     known.decided = max(known.decided, last)

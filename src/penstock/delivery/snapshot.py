@@ -27,8 +27,8 @@ def topic_state(topic: Topic) -> list[Any]:
 def _partition_state(partition: Partition) -> list[Any]:
     publishers = [
         (key, p.epoch, p.last, p.first, p.base, p.used_at)
-        for key, p in (partition.publishers or {}).items()
-        if p.last >= 0
+        for key, known in (partition.publishers or {}).items()
+        if (p := known.durable()) is not None
     ]
     return [
         partition.next_offset,

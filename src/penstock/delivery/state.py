@@ -35,7 +35,7 @@ UNTRIED = Trial()
 class Publisher:
     """How far one publisher got in one partition."""
 
-    __slots__ = ("base", "decided", "epoch", "first", "last", "used_at")
+    __slots__ = ("base", "decided", "epoch", "first", "former", "last", "used_at")
 
     def __init__(self, epoch: int, used_at: int) -> None:
         self.epoch = epoch
@@ -47,6 +47,12 @@ class Publisher:
         self.used_at = used_at
         # volatile
         self.decided = -1
+        self.former: Publisher | None = None
+        """What is durable of an earlier epoch, while nothing of this one is."""
+
+    def durable(self) -> "Publisher | None":
+        """The newest epoch of which something is durable."""
+        return self if self.last >= 0 else self.former
 
 
 class Partition:

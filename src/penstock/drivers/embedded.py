@@ -102,14 +102,40 @@ _private_names: Final = count()
 os.register_at_fork(after_in_child=_registry.forget)
 
 
+class Share:
+    """One user's part in a broker of the registry."""
+
+    def __init__(self, broker: Broker, key: str, registry: Registry) -> None:
+        self.broker = broker
+        self._key = key
+        self._registry = registry
+
+    def again(self) -> "Share":
+        """A part for one more user, while this one has not given up his."""
+        broker = self._registry.acquire(self._key, _never)
+        return Share(broker, self._key, self._registry)
+
+    def release(self) -> None:
+        """Gives the part up; the last one closes the broker, and waits until it is closed."""
+        self._registry.release(self._key)
+
+
+def _never() -> Broker:
+    raise AssertionError("a shared broker is open")
+
+
 async def open_embedded(url: str, loop: AbstractEventLoop) -> "EmbeddedDriver":
     """A connection of this loop to the broker of a `file:` or `memory:` URL."""
     scheme, _, rest = url.partition(":")
     if scheme == "memory":
         key = f"memory:{rest}" if rest else f"memory: {next(_private_names)}"
         broker = _registry.acquire(key, open_memory)
-        return EmbeddedDriver(broker, loop, MEMORY, lambda: _registry.release(key))
-    folder = folder_of(url)
+        return EmbeddedDriver(Share(broker, key, _registry), loop, MEMORY)
+    return await open_file(folder_of(url), loop)
+
+
+async def open_file(folder: Path, loop: AbstractEventLoop) -> "EmbeddedDriver":
+    """A connection of this loop to the broker on a folder."""
     key = f"file:{folder}"
     opening = loop.run_in_executor(None, _registry.acquire, key, lambda: open_folder(folder))
     try:
@@ -118,7 +144,7 @@ async def open_embedded(url: str, loop: AbstractEventLoop) -> "EmbeddedDriver":
         # The opening cannot be stopped; what it opened is given back as soon as it is there.
         opening.add_done_callback(lambda done: _give_back(key, done, loop))
         raise
-    return EmbeddedDriver(broker, loop, FILE, lambda: _registry.release(key))
+    return EmbeddedDriver(Share(broker, key, _registry), loop, FILE)
 
 
 def _give_back(key: str, opening: "asyncio.Future[Broker]", loop: AbstractEventLoop) -> None:
@@ -172,27 +198,35 @@ def open_memory() -> Broker:
 
 
 class EmbeddedDriver:
-    """One client's way to a broker in this process. `release` gives the broker back."""
+    """One client's way to a broker in this process."""
 
-    def __init__(
-        self, broker: Broker, loop: AbstractEventLoop, capabilities: Capabilities,
-        release: Callable[[], None],
-    ) -> None:  # fmt: skip
+    def __init__(self, share: Share, loop: AbstractEventLoop, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
         self.mailbox = LoopMailbox(loop, self._abandon)
-        self._broker = broker
+        self._share = share
+        self._broker = share.broker
         self._loop = loop
-        self._release: Callable[[], None] | None = release
+        self._is_closed = False
         self._attachments: dict[EmbeddedAttachment, None] = {}
+
+    def again(self, loop: AbstractEventLoop) -> "EmbeddedDriver":
+        """One more connection to the same broker."""
+        return EmbeddedDriver(self._share.again(), loop, self.capabilities)
+
+    async def itself(self) -> "EmbeddedDriver":
+        """This connection, for whoever expects one to be opened."""
+        return self
 
     def partitions(self, topic: str) -> int:
         return self._broker.partitions(topic)
 
-    def has_room(self, answer: Answer) -> bool:
-        # Reading the number without the lock is enough to see that there is plenty of room.
-        if self._broker.engine.pending_bytes <= PENDING_BYTES_MAX:
-            return True
-        return self._broker.when_room((self.mailbox, answer, None))
+    def has_room(self) -> bool:
+        # Reading a number needs no lock: publishers may be late by one batch each.
+        return self._broker.engine.pending_bytes <= PENDING_BYTES_MAX
+
+    def when_room(self, answer: Answer) -> None:
+        if self._broker.when_room((self.mailbox, answer, None)):
+            self.mailbox.post([(answer, None)])
 
     def publish(
         self, topic: str, partition: int, batch: bytes, count: int, publisher: bytes, epoch: int,
@@ -225,26 +259,24 @@ class EmbeddedDriver:
         return await self._loop.run_in_executor(None, handle, self._broker, request)
 
     async def close(self) -> None:
-        release, self._release = self._release, None
-        if release is not None:
-            for attachment in list(self._attachments):
-                attachment.lose()
-            await self._loop.run_in_executor(None, release)
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for attachment in list(self._attachments):
+            attachment.lose()
+        await self._loop.run_in_executor(None, self._share.release)
 
     def _abandon(self) -> None:
         """The loop died with the client open: its consumers must not swallow messages."""
-        release, self._release = self._release, None
-        if release is None:
-            return
-        lost = list(self._attachments)
+        if not self._is_closed:
+            self._is_closed = True
+            # In a thread of its own, since whoever found the loop dead may hold the broker's lock.
+            Thread(target=self._give_up, name="penstock-abandon", daemon=True).start()
 
-        def give_up() -> None:
-            for attachment in lost:
-                attachment.lose()
-            release()
-
-        # In a thread of its own, since whoever found the loop dead may hold the broker's lock.
-        Thread(target=give_up, name="penstock-abandon", daemon=True).start()
+    def _give_up(self) -> None:
+        for attachment in list(self._attachments):
+            attachment.lose()
+        self._share.release()
 
 
 class EmbeddedAttachment:

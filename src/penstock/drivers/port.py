@@ -146,8 +146,12 @@ class Driver(Protocol):
         """How many partitions a topic has; it is created when missing."""
         ...
 
-    def has_room(self, answer: Answer) -> bool:
-        """True when publishes may go on; otherwise answers once they may."""
+    def has_room(self) -> bool:
+        """True when publishes may go on; when not, wait for `when_room` first."""
+        ...
+
+    def when_room(self, answer: Answer) -> None:
+        """Answers None once publishes may go on."""
         ...
 
     def publish(

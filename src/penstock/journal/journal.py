@@ -62,6 +62,8 @@ class Journal:
         self.bytes_since_snapshot = 0
         self.next_file = 1
         self.next_snapshot = 1
+        self.evidence_below = 0
+        """Snapshots below are kept until the next opening: this one found damage."""
         self.must_roll = False
         self._growth = settings.segment_bytes_min
         self._block_lock = Lock()
@@ -307,7 +309,7 @@ class Journal:
             return
         oldest = self.snapshots[-1][0]
         for generation in snapshot.generations(self.disk):
-            if generation < oldest:
+            if self.evidence_below <= generation < oldest:
                 self.disk.unlink(snapshot.name_of(generation))
 
     def mark(self, *, is_clean: bool = False, broker_generation: int | None = None) -> None:
@@ -406,7 +408,11 @@ class Journal:
     def _copy_holds(self, place: Place, offset: int) -> bool:
         record = self._cache.get(place.position)
         if record is None:
-            record = self._read(place)
+            try:
+                record = self._read(place)
+            except RecordDamaged:
+                place.segment.is_damaged = True
+                return False
         parts = record.records if isinstance(record, Unit) else (record,)
         return any(isinstance(part, Copied) and offset in part.offsets for part in parts)
 

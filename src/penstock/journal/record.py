@@ -22,9 +22,9 @@ from penstock.vocabulary.errors import ProtocolError
 
 PREFIX: Final = Struct("<IBBHI")
 
-# ledger, base, count, kept count, publisher, epoch, target, sequence, published_at,
+# ledger, base, count, kept count, publisher, epoch (ms), target, sequence, published_at,
 # then the kept indexes (u32) and the batch
-_PUBLISHED: Final = Struct("<IBBHIIQII16sIIQq")
+_PUBLISHED: Final = Struct("<IBBHIIQII16sQIQq")
 # ledger, count; offsets u64s; batch
 _COPIED: Final = Struct("<IBBHIII")
 # The subscription, then the ranges as u64 pairs; the flags are the outcome.

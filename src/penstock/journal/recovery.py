@@ -85,6 +85,8 @@ class _Recovery:
         self.state = journal.block.state
         self.segments: dict[int, Segment] = {}
         self.unknown: dict[str, File] = {}
+        self.oldest: snapshot.Snapshot | None = None
+        """The older of the two snapshots that count."""
         self.expected: int | None = None
         """Number of the next record, once known."""
         self.start = 0
@@ -105,7 +107,11 @@ class _Recovery:
         for name in journal.disk.names():
             if not name.startswith(SEGMENT_PREFIX):
                 continue
-            journal.next_file = max(journal.next_file, int(name.removeprefix(SEGMENT_PREFIX)) + 1)
+            number = name.removeprefix(SEGMENT_PREFIX)
+            if not number.isdigit():
+                self.report.notes.append(f"{name} is not a name Penstock gives and is left alone")
+                continue
+            journal.next_file = max(journal.next_file, int(number) + 1)
             file = journal.disk.open(name)
             header = decode_header(file.pread(0, FIRST_GROUP))
             if header is None:
@@ -136,6 +142,7 @@ class _Recovery:
                 continue
             if len(journal.snapshots) < SNAPSHOTS_KEPT:
                 journal.snapshots.append((generation, found.start))
+                self.oldest = found
             newest = newest or found
         return newest
 
@@ -180,11 +187,14 @@ class _Recovery:
     def _known(self) -> dict[int, Segment]:
         """Segments by place, including those whose header is gone but whose groups are not."""
         for name, file in list(self.unknown.items()):
+            if file.pread(FIRST_GROUP, len(group.MAGIC)) != group.MAGIC:
+                continue
             data = file.pread(0, file.size)
             identity = group.peek_identity(data, FIRST_GROUP)
             if identity is not None and identity[0] not in self.segments:
                 del self.unknown[name]
-                self.report.notes.append(f"the header of {name} is damaged; its groups name it")
+                if not self._is_free(identity[0]):
+                    self.report.notes.append(f"the header of {name} is damaged; its groups name it")
                 self.segments[identity[0]] = Segment(file, *identity, file.size)
         return self.segments
 
@@ -298,7 +308,7 @@ class _Recovery:
         return durable
 
     def _damage(self, segment: Segment, data: bytes, at: int, later: group.Group | None) -> int:
-        upto = len(data) if later is None else later.position & _BYTE
+        upto = max(at, len(data)) if later is None else later.position & _BYTE
         rows = group.rescue(data, at, upto, segment.sequence, segment.salt)
         self._take(segment, rows)
         follower = later or self._first_group(segment.sequence + 1)
@@ -349,9 +359,10 @@ class _Recovery:
         for segment in self.scanned:
             segment.file.sync()
         journal.disk.sync_names()
+        self._known()
         for sequence, segment in self.segments.items():
             if sequence not in journal.index.segments:
-                journal.spares.append(segment.file)
+                self._keep_unused(segment)
         for name, file in self.unknown.items():
             if file.pread(0, FIRST_GROUP) == bytes(FIRST_GROUP):
                 journal.spares.append(file)
@@ -369,3 +380,24 @@ class _Recovery:
         if journal.active is not None:
             journal.resume_growth(journal.active.size)
         self.report.is_clean = self.state.is_clean and self.report.groups == 0
+        if self.report.damages or self.report.notes:
+            journal.evidence_below = journal.next_snapshot
+
+    def _keep_unused(self, segment: Segment) -> None:
+        """A segment the newest snapshot does without: a spare only if the one before it does too."""
+        journal = self.journal
+        if segment.sequence > journal.last_sequence or self._is_free(segment.sequence):
+            journal.spares.append(segment.file)
+        else:
+            segment.footer, segment.end = -1, segment.size
+            journal.index.segments[segment.sequence] = segment
+
+    def _is_free(self, sequence: int) -> bool:
+        """True for a place of the log that neither snapshot needs."""
+        oldest = self.oldest
+        return (
+            oldest is not None
+            and len(self.journal.snapshots) == SNAPSHOTS_KEPT
+            and sequence < oldest.start >> 32
+            and all(row.sequence != sequence for row in oldest.meta.segments)
+        )

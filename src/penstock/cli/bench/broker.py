@@ -1,4 +1,4 @@
-"""A client for a measurement: on the plan's broker, with the plan's topic, or with tiny segments."""
+"""A client for a measurement: on the broker of the plan, or on one with tiny segments."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -44,7 +44,7 @@ class Failed(PenstockError):
 
 def start(name: str, plan: Plan) -> subprocess.Popen[bytes]:
     """Starts a measurement and returns its process."""
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603 - our own module
         [sys.executable, "-m", "penstock.cli.bench.child", name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -1,0 +1,1 @@
+"""`penstock demo`: a crash, and what is there afterwards, told as it happens."""

@@ -1,0 +1,51 @@
+"""The process that is killed: it publishes and consumes, and tells what was confirmed.
+
+Each line on standard output is a promise made by the broker: `confirmed ID` after the receipt,
+`acked ID` after the acknowledgement is on disk.
+"""
+
+import asyncio
+import sys
+from typing import Any, Final
+
+TOPIC: Final = "orders"
+BILLING, AUDIT = "billing", "audit"
+PAUSE_S: Final = 0.001
+ACK_EVERY: Final = 10
+
+
+async def work(folder: str) -> None:
+    """Publishes and consumes until somebody kills this process."""
+    import penstock
+
+    async with penstock.connect(f"file:{folder}") as client:
+        await client.create_subscription(TOPIC, BILLING)
+        await client.create_subscription(TOPIC, AUDIT)
+        await asyncio.gather(_publish(client), _consume(client))
+
+
+async def _publish(client: Any) -> None:
+    number = 0
+    while True:
+        number += 1
+        order = {"order": number, "amount": number % 90 + 10}
+        receipt = await client.publish(TOPIC, json=order, id=f"order-{number}")
+        print("confirmed", receipt.id, flush=True)
+        await asyncio.sleep(PAUSE_S)
+
+
+async def _consume(client: Any) -> None:
+    async with client.subscribe(TOPIC, BILLING) as deliveries:
+        acked: list[str] = []
+        async for message in deliveries:
+            message.ack()
+            acked.append(message.id)
+            if len(acked) == ACK_EVERY:
+                await deliveries.flush()
+                for name in acked:
+                    print("acked", name, flush=True)
+                acked.clear()
+
+
+if __name__ == "__main__":
+    asyncio.run(work(sys.argv[1]))

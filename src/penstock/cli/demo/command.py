@@ -1,0 +1,198 @@
+"""`penstock demo`: tells the story to a newcomer; exit code 1 when a promise was broken."""
+
+import shutil
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.cli.command import Command
+from penstock.cli.output import DIM, GREEN, RED, Output, number, plural
+
+SHOWN: Final = 3
+"""Confirmations printed one by one before the rest are only counted."""
+
+
+def add(parser: ArgumentParser) -> None:
+    """Adds the arguments of this command."""
+    parser.add_argument("--keep", action="store_true", help="leave the folder there to look at")
+
+
+async def run(arguments: Namespace, output: Output) -> int:
+    """Runs the demonstration in a folder of its own."""
+    began = time.monotonic()
+    parent = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    try:
+        told = await _tell(Narrator(output), parent / "data")
+    finally:
+        if not arguments.keep:
+            shutil.rmtree(parent, ignore_errors=True)
+    told["seconds"] = round(time.monotonic() - began, 2)
+    if output.is_json:
+        output.document(told | ({"folder": str(parent / "data")} if arguments.keep else {}))
+    else:
+        _next_steps(output, parent / "data" if arguments.keep else None)
+    return 0 if told["is_whole"] else 1
+
+
+class Narrator:
+    """Prints the story, unless a machine is listening."""
+
+    def __init__(self, output: Output) -> None:
+        self.output = output
+        self._step = 0
+
+    def step(self, title: str) -> None:
+        """Begins a chapter."""
+        self._step += 1
+        if not self.output.is_json:
+            self.output.say()
+            self.output.heading(f"{self._step}. {title}")
+
+    def say(self, text: str) -> None:
+        """A sentence."""
+        if not self.output.is_json:
+            self.output.say(f"   {text}")
+
+    def aside(self, text: str) -> None:
+        """A detail."""
+        self.say(self.output.paint(text, DIM))
+
+    def check(self, text: str, *, is_kept: bool) -> None:
+        """A promise, kept or broken."""
+        mark = self.output.paint("kept  ", GREEN) if is_kept else self.output.paint("BROKEN", RED)
+        self.say(f"{mark}  {text}")
+
+
+async def _tell(narrator: Narrator, folder: Path) -> dict[str, Any]:
+    import penstock
+    from penstock.cli.demo import crash
+
+    narrator.step("A program publishes orders, and a part of it bills them")
+    narrator.aside(f"store: {folder}")
+    promises = crash.work_and_kill(folder, _ticker(narrator))
+    confirmed, acked = len(promises.confirmed), len(promises.acked)
+    narrator.say(
+        f"… {number(confirmed)} orders confirmed, {number(acked)} of them billed and acknowledged"
+    )
+    narrator.step("In the middle of its work the program is killed")
+    narrator.say("SIGKILL: no clean-up, no goodbye, a write perhaps half done.")
+    narrator.step("Another process opens the same folder")
+    async with penstock.connect(f"file:{folder}") as client:
+        found = await crash.compare(client, promises)
+        _tell_found(narrator, found, promises)
+        dead_is_right = await _tell_dead(narrator, client)
+        stats = await client.stats()
+    _tell_end(narrator, stats)
+    verdict = _verify(narrator, folder)
+    return {
+        "confirmed": confirmed,
+        "acked": acked,
+        "stored": found.stored,
+        "lost": len(found.lost) + len(found.missing),
+        "acked_and_returned": len(found.returned),
+        "recovery": found.recovery,
+        "dead_letter_redriven": dead_is_right,
+        "verify": verdict,
+        "is_whole": found.is_whole and dead_is_right and verdict == "ok",
+    }
+
+
+def _ticker(narrator: Narrator) -> Any:
+    def tell(what: str, name: str, count: int) -> None:
+        if count <= SHOWN:
+            meaning = "is on disk" if what == "confirmed" else "was billed, and that is on disk"
+            narrator.aside(f"{name} {meaning}")
+
+    return tell
+
+
+def _tell_found(narrator: Narrator, found: Any, promises: Any) -> None:
+    report = found.recovery
+    narrator.say(
+        f"Recovery read {plural(report['records'], 'record')} from the log"
+        + (f" and set {report['torn_bytes']} torn bytes aside." if report["torn_bytes"] else ".")
+    )
+    narrator.step("Was every promise kept?")
+    confirmed, acked = len(promises.confirmed), len(promises.acked)
+    narrator.check(
+        f"{number(confirmed - len(found.lost))} of {number(confirmed)} confirmed orders are there",
+        is_kept=not found.lost,
+    )
+    narrator.check(
+        f"{number(acked - len(found.returned))} of {number(acked)} confirmed acknowledgements hold",
+        is_kept=not found.returned,
+    )
+    narrator.check(
+        f"the {plural(found.unfinished, 'order')} not yet billed came again, and are billed now",
+        is_kept=not found.missing,
+    )
+    extra = found.stored + len(found.lost) - confirmed
+    if extra > 0:
+        narrator.aside(f"({plural(extra, 'order')} more had reached the disk, not yet confirmed)")
+
+
+async def _tell_dead(narrator: Narrator, client: Any) -> bool:
+    from penstock.cli.demo import failing
+
+    narrator.step("A message that nobody can handle")
+    attempts, letters = await failing.fail(client)
+    narrator.say(f"The handler failed {plural(attempts, 'time')}: {failing.REASON}.")
+    narrator.say(
+        f"It was set aside as a dead letter ({len(letters)}), with its story in its headers."
+    )
+    count, message = await failing.redrive(client)
+    narrator.say(f"The fault is mended; {plural(count, 'dead letter')} sent back with `redrive`.")
+    is_right = len(letters) == 1 and count == 1 and message is not None
+    narrator.check("the handler received it again and finished it", is_kept=is_right)
+    return is_right
+
+
+def _tell_end(narrator: Narrator, stats: dict[str, Any]) -> None:
+    narrator.step("The store in numbers")
+    narrator.say(
+        f"{plural(stats['topics'], 'topic')}, {plural(stats['subscriptions'], 'subscription')}, "
+        f"{plural(stats['messages_held'], 'message')} held, {plural(stats['records'], 'record')} "
+        f"written, health {stats['health']['status']}"
+    )
+
+
+def _verify(narrator: Narrator, folder: Path) -> str:
+    from penstock.journal.disk import FolderDisk
+    from penstock.journal.verify import verify
+
+    disk = FolderDisk(folder, is_read_only=True)
+    try:
+        report = verify(disk)
+    finally:
+        disk.close()
+    is_right = report.verdict.value == "ok"
+    narrator.check(f"`penstock verify` finds the store {report.verdict.value}", is_kept=is_right)
+    return str(report.verdict.value)
+
+
+def _next_steps(output: Output, kept: Path | None) -> None:
+    url = f" --url file:{kept}" if kept else ""
+    output.say()
+    output.heading("What to try next")
+    if kept:
+        output.say(f"  penstock stats{url}")
+        output.say(f"  penstock topics list{url}")
+    output.say(
+        "  penstock pub orders '{\"id\": 1}'            # a store of your own, in ./penstock-data"
+    )
+    output.say("  penstock sub orders --subscription billing --count 1")
+    output.say("  penstock bench --suite --quick             # how fast is this machine?")
+    if not kept:
+        output.say("  penstock demo --keep                       # leaves the folder to look at")
+
+
+COMMAND = Command(
+    "demo",
+    "watch a crash, and see that nothing that was confirmed is lost",
+    "demo\ndemo --keep",
+    add,
+    run,
+    details="Takes a few seconds and needs nothing. Ends with exit code 1 if a promise was broken.",
+)

@@ -1,0 +1,106 @@
+"""Lets the child work, kills it in the middle, and compares its promises with what is found."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from penstock.cli.demo.child import AUDIT, BILLING, TOPIC
+from penstock.vocabulary.errors import PenstockError
+
+CONFIRMED_MIN: Final = 400
+ACKED_MIN: Final = 150
+QUIET_S: Final = 0.5
+
+
+class ChildFailed(PenstockError):
+    """The process that should have been killed ended by itself."""
+
+    code = "demo-failed"
+
+
+class Promises(msgspec.Struct):
+    """What the broker had confirmed when its process died."""
+
+    confirmed: set[str]
+    acked: set[str]
+
+
+class Found(msgspec.Struct):
+    """What was there afterwards, compared with the promises."""
+
+    stored: int
+    lost: set[str]
+    """Confirmed and not there."""
+    unfinished: int
+    """Not acked before, and delivered now."""
+    missing: set[str]
+    """Confirmed, not acked, and not delivered."""
+    returned: set[str]
+    """Acked for certain, and delivered again all the same."""
+    is_clean: bool
+    recovery: dict[str, Any]
+
+    @property
+    def is_whole(self) -> bool:
+        """True when every promise was kept."""
+        return not (self.lost or self.missing or self.returned)
+
+
+def work_and_kill(folder: Path, tell: Callable[[str, str, int], None]) -> Promises:
+    """Starts the child, listens to its promises, and kills it without warning."""
+    promises = Promises(set(), set())
+    process = subprocess.Popen(  # noqa: S603 - our own module
+        [sys.executable, "-m", "penstock.cli.demo.child", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        for line in process.stdout:
+            what, _, name = line.strip().partition(" ")
+            kept = promises.confirmed if what == "confirmed" else promises.acked
+            kept.add(name)
+            tell(what, name, len(kept))
+            if len(promises.confirmed) >= CONFIRMED_MIN and len(promises.acked) >= ACKED_MIN:
+                process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        code = process.wait()
+        words = process.stderr.read().strip().splitlines()
+        process.stdout.close()
+        process.stderr.close()
+    if code != -signal.SIGKILL or len(promises.confirmed) < CONFIRMED_MIN:
+        raise ChildFailed(f"the demonstration's process ended early: {(words or ['no word'])[-1]}")
+    return promises
+
+
+async def compare(client: Any, promises: Promises) -> Found:
+    """Drains both subscriptions and holds them against the promises."""
+    report = (await client.stats())["recovery"]
+    stored = await _drain(client, AUDIT)
+    delivered = await _drain(client, BILLING)
+    return Found(
+        stored=len(stored),
+        lost=promises.confirmed - stored,
+        unfinished=len(delivered),
+        missing=promises.confirmed - promises.acked - delivered,
+        returned=promises.acked & delivered,
+        is_clean=report["is_clean"],
+        recovery=report,
+    )
+
+
+async def _drain(client: Any, subscription: str) -> set[str]:
+    found: set[str] = set()
+    async with client.subscribe(TOPIC, subscription) as deliveries:
+        while message := await deliveries.receive(timeout_s=QUIET_S):
+            found.add(message.id)
+            message.ack()
+    return found

@@ -1,0 +1,229 @@
+"""Topics, subscriptions, held messages and dead letters, as a client sees them."""
+
+from asyncio import sleep
+from typing import Any, Final
+
+import msgspec
+
+from penstock.batch.frame import Frame, Slice
+from penstock.client.received import Hold, ReceivedMessage, Sheet
+from penstock.drivers import requests as q
+from penstock.drivers.port import Driver
+from penstock.vocabulary import names
+from penstock.vocabulary.errors import InvalidArgument, UnknownSubscription, UnknownTopic
+from penstock.vocabulary.message import Kind
+from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.records import Cause
+
+LOOK_DEFAULT: Final = 100
+"""Messages shown when no limit is given."""
+REDRIVES_PER_S: Final = 10
+"""With a rate, dead letters go back in so many portions a second."""
+
+
+class Administration:
+    """The administrative half of a Client."""
+
+    def _opened(self) -> Driver:
+        raise NotImplementedError
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    async def create_topic(self, topic: str, partitions: int = 1, **policy: Any) -> None:
+        """Creates a topic; nothing happens when it exists as asked. Raises TopicExists.
+
+        `policy`: the fields of TopicPolicy, such as `durability="written"` or `retain_s=3600`.
+        """
+        names.check_topic(topic)
+        if isinstance(partitions, bool) or not isinstance(partitions, int):
+            raise InvalidArgument(f"partitions must be a whole number, not {partitions!r}")
+        driver = self._opened()
+        await driver.ask(q.CreateTopic(topic, partitions, made(TopicPolicy, policy)))
+
+    async def alter_topic(self, topic: str, **policy: Any) -> None:
+        """Changes fields of a topic's policy. Raises UnknownTopic."""
+        made(TopicPolicy, policy)
+        await self._opened().ask(q.AlterTopic(topic, policy))
+
+    async def delete_topic(self, topic: str) -> None:
+        """Deletes a topic with its messages and subscriptions. Raises UnknownTopic, TopicInUse."""
+        await self._opened().ask(q.DeleteTopic(topic))
+
+    async def topics(self) -> list[dict[str, Any]]:
+        """Every topic, described."""
+        found: list[dict[str, Any]] = await self._opened().ask(q.ListTopics())
+        return found
+
+    async def describe_topic(self, topic: str) -> dict[str, Any]:
+        """One topic. Raises UnknownTopic."""
+        found: dict[str, Any] = await self._opened().ask(q.DescribeTopic(topic))
+        return found
+
+    # -- subscriptions ---------------------------------------------------------------------------
+
+    async def create_subscription(
+        self, topic: str, subscription: str, *, kind: Kind | str = Kind.SHARED, start: Any = None,
+        **policy: Any,
+    ) -> None:  # fmt: skip
+        """Creates a durable subscription; nothing happens when it exists as asked.
+
+        `start`: 'earliest' (default), 'latest', Unix seconds or a position such as '0:17'.
+        `policy`: fields of SubscriptionPolicy, such as `lease_s=60` or `retry=Retry(…)`.
+        Raises SubscriptionConflict, Unsupported.
+        """
+        names.check_topic(topic)
+        names.check_subscription(subscription)
+        wanted = made(SubscriptionPolicy, {"kind": kind, **policy})
+        await self._opened().ask(q.CreateSubscription(topic, subscription, wanted, start))
+
+    async def alter_subscription(self, topic: str, subscription: str, **policy: Any) -> None:
+        """Changes fields of a subscription's policy. Raises UnknownSubscription."""
+        made(SubscriptionPolicy, policy)
+        await self._opened().ask(q.AlterSubscription(topic, subscription, policy))
+
+    async def delete_subscription(self, topic: str, subscription: str) -> None:
+        """Deletes a subscription; what only it held is released. Raises SubscriptionInUse."""
+        await self._opened().ask(q.DeleteSubscription(topic, subscription))
+
+    async def subscriptions(self, topic: str | None = None) -> list[dict[str, Any]]:
+        """Every durable subscription, of one topic or of all, with its counts."""
+        found: list[dict[str, Any]] = await self._opened().ask(q.ListSubscriptions(topic))
+        return found
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    async def peek(
+        self, topic: str, limit: int = LOOK_DEFAULT, *, partition: int | None = None,
+        after: int = 0,
+    ) -> list[ReceivedMessage]:  # fmt: skip
+        """Held messages, oldest first, from offset `after` on. Nobody is given them: looking only.
+
+        Raises UnknownTopic.
+        """
+        check_limit(limit)
+        driver = self._opened()
+        if partition is not None:
+            count = (await self.describe_topic(topic))["partitions"]
+            if not isinstance(partition, int) or not 0 <= partition < count:
+                raise InvalidArgument(f"topic {topic!r} has {count} partition(s), no {partition!r}")
+        frames = await driver.ask(q.Peek(topic, limit, partition, after))
+        shown = Shown(topic)
+        return [message for number, frame in frames for message in shown.messages(number, frame)]
+
+    async def dead_letters(
+        self, topic: str, subscription: str, limit: int = LOOK_DEFAULT
+    ) -> list[ReceivedMessage]:
+        """The dead letters of a subscription; headers `penstock-dead-…` tell their story."""
+        try:
+            return await self.peek(names.dead_topic(topic, subscription), limit)
+        except UnknownTopic:
+            await self._check_subscription(topic, subscription)
+            return []
+
+    async def redrive(
+        self, topic: str, subscription: str, *, id: str | None = None,
+        reason_contains: str | None = None, limit: int | None = None, rate: float | None = None,
+        dry_run: bool = False,
+    ) -> int:  # fmt: skip
+        """Sends dead letters back to their subscription; returns how many.
+
+        `rate` is in messages a second; `dry_run` only counts.
+        """
+        which = q.Filter(id, reason_contains)
+        ask = self._opened().ask
+        check_limit(limit)
+        if rate is None or dry_run:
+            back = q.Redrive(topic, subscription, which, limit, dry_run)
+            return int(await ask(back))
+        if not isinstance(rate, int | float) or not rate > 0:
+            raise InvalidArgument(f"rate must be messages a second above 0, not {rate!r}")
+        # Counted first, since a message that fails at once is among the dead letters again.
+        left = int(await ask(q.Redrive(topic, subscription, which, limit, is_dry=True)))
+        portion = max(1, int(rate / REDRIVES_PER_S))
+        total = 0
+        while left > 0:
+            back = q.Redrive(topic, subscription, which, min(portion, left), is_dry=False)
+            count = int(await ask(back))
+            total += count
+            left -= count
+            if not count:
+                break
+            if left:
+                await sleep(count / rate)
+        return total
+
+    async def purge_dead(
+        self, topic: str, subscription: str, *, id: str | None = None,
+        reason_contains: str | None = None, limit: int | None = None, dry_run: bool = False,
+    ) -> int:  # fmt: skip
+        """Removes dead letters for good; returns how many."""
+        check_limit(limit)
+        await self._check_subscription(topic, subscription)
+        which = q.Filter(id, reason_contains)
+        purge = q.PurgeDead(topic, subscription, which, limit, dry_run)
+        return int(await self._opened().ask(purge))
+
+    async def stats(self) -> dict[str, Any]:
+        """The broker in numbers."""
+        found: dict[str, Any] = await self._opened().ask(q.Stats())
+        return found
+
+    async def _check_subscription(self, topic: str, subscription: str) -> None:
+        """Raises UnknownTopic, UnknownSubscription."""
+        known = [row["subscription"] for row in await self.subscriptions(topic)]
+        if subscription not in known:
+            listed = ", ".join(map(repr, known)) or "none"
+            raise UnknownSubscription(
+                f"topic {topic!r} has no subscription {subscription!r}; it has: {listed}"
+            )
+
+
+def made(kind: Any, fields: dict[str, Any]) -> Any:
+    """A policy from what the caller gave. Raises InvalidArgument naming the wrong field."""
+    known = kind.__struct_fields__
+    for name in fields:
+        if name not in known:
+            raise InvalidArgument(f"there is no setting {name!r}; known: {', '.join(known)}")
+    try:
+        return msgspec.convert(msgspec.to_builtins(fields), kind)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InvalidArgument(f"wrong setting: {error}") from error
+
+
+def check_limit(limit: int | None) -> None:
+    """Raises InvalidArgument unless it is a number of messages."""
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        raise InvalidArgument(f"limit must be a whole number from 1 on, not {limit!r}")
+
+
+class Shown:
+    """Where looked-at messages come from: they are leased to nobody and cannot be settled."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.unsent = 0
+        self.unsent_max = 1
+
+    def messages(self, partition: int, frame: Frame) -> list[ReceivedMessage]:
+        """The messages of a frame."""
+        start, end = frame.offsets[0], frame.offsets[-1] + 1
+        hold = Hold(self, Slice(0, partition, start, end, 0, [frame]))
+        found = list(Sheet(hold, frame).messages())
+        for message in found:
+            message.settle()
+        return found
+
+    def collect(self, hold: Hold) -> None:
+        """Never called: the messages count as settled."""
+        raise AssertionError(hold)
+
+    def ack_up_to(self, message: ReceivedMessage) -> None:
+        message.settle()
+
+    def give_back(
+        self, message: ReceivedMessage, _cause: Cause, _delay_s: float | None, _reason: str
+    ) -> None:
+        message.settle()
+
+    def extend(self, message: ReceivedMessage, _seconds: float) -> None:
+        message.settle()

@@ -1,0 +1,430 @@
+"""The API a program calls: connect, publish, subscribe, on_message, run.
+
+A client is made unopened, so that decorators work at module level; `await client`,
+`async with client` and `client.run()` open it. It belongs to the event loop it was opened on.
+"""
+
+import asyncio
+import logging
+import os
+from asyncio import AbstractEventLoop, get_running_loop
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from difflib import get_close_matches
+from itertools import count
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from penstock import drivers
+from penstock.batch import encode_one
+from penstock.client import packing
+from penstock.client.administration import Administration, made
+from penstock.client.deliveries import Deliveries
+from penstock.client.handlers import HANDLER_TIMEOUT_S_DEFAULT, Handler, Subscribing, register
+from penstock.client.levels import check_level, satisfies, weaker
+from penstock.client.publisher import Publisher
+from penstock.client.receipts import Receipts
+from penstock.client.service import DRAIN_S_DEFAULT, Service
+from penstock.client.signals import stopping_on_signals
+from penstock.drivers.port import Capabilities, Driver, Wish
+from penstock.vocabulary import names
+from penstock.vocabulary.errors import (
+    Closed,
+    InvalidArgument,
+    PenstockError,
+    Unsupported,
+    UsageError,
+)
+from penstock.vocabulary.limits import CREDIT_BYTES_DEFAULT, CREDIT_DEFAULT, CREDIT_MAX
+from penstock.vocabulary.message import Durability, Kind, Message, Receipt
+from penstock.vocabulary.policy import Retry, SubscriptionPolicy
+
+log = logging.getLogger("penstock.client")
+
+F = TypeVar("F", bound=Callable[..., Any])
+OPTIONS: Final = ("publisher",)
+_consumer_numbers: Final = count(1)
+
+
+def connect(url: str, **options: Any) -> "Client":
+    """An unopened client of the broker the URL names: `file:DIR`, `memory:` or `memory:NAME`.
+
+    Options: `publisher="name"` publishes under a lasting identity; a later client of that name
+    takes it over. Raises InvalidArgument, Unsupported.
+    """
+    drivers.check_url(url)
+    check_options(options)
+    return Client(url, lambda: drivers.open_driver(url), **options)
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Raises InvalidArgument for an option that does not exist."""
+    for name in options:
+        if name not in OPTIONS:
+            close = get_close_matches(name, OPTIONS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(OPTIONS)}"
+            raise InvalidArgument(f"connect has no option {name!r}; {hint}")
+
+
+class Client(Administration):
+    """A connection to a broker. `connect` makes one."""
+
+    def __init__(
+        self, url: str, open_driver: Callable[[], Awaitable[Driver]], *,
+        publisher: str | None = None,
+    ) -> None:  # fmt: skip
+        self.url = url
+        self._open_driver = open_driver
+        self._publisher_name = publisher
+        self._driver: Driver | None = None
+        self._publisher: Publisher | None = None
+        self._loop: AbstractEventLoop | None = None
+        self._opening = asyncio.Lock()
+        self._streams: dict[Deliveries, None] = {}
+        self._handlers: list[Handler] = []
+        self._service: Service | None = None
+        self._is_closed = False
+
+    # -- opening and closing ---------------------------------------------------------------------
+
+    async def open(self) -> Self:
+        """Opens the connection; nothing happens when it is open. Raises what the driver raises."""
+        async with self._opening:
+            if self._is_closed:
+                raise self._not_open()
+            if self._driver is None:
+                self.attach_to(await self._open_driver(), get_running_loop())
+        self._opened()
+        return self
+
+    def attach_to(self, driver: Driver, loop: AbstractEventLoop) -> None:
+        """Uses a driver that is open already."""
+        self._publisher = Publisher(driver, loop, self._publisher_name)
+        self._driver = driver
+        self._loop = loop
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.open().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes subscriptions and the connection. Doing so twice is harmless."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._publisher = None
+        self.stop()
+        for stream in list(self._streams):
+            try:
+                await stream.close()
+            except PenstockError as error:
+                log.warning("%s", error)
+        if self._driver is not None:
+            await self._driver.close()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this URL can do; known once the client is open."""
+        return self._opened().capabilities
+
+    def _opened(self) -> Driver:
+        if self._driver is None or self._is_closed:
+            raise self._not_open()
+        if get_running_loop() is not self._loop:
+            raise UsageError(
+                "this client was opened on another event loop; open one client for each loop"
+            )
+        return self._driver
+
+    def _not_open(self) -> Closed:
+        if self._is_closed:
+            return Closed("this client was closed; connect again to go on")
+        return Closed("this client is not open yet: use 'async with client' or 'await client'")
+
+    # -- publish ---------------------------------------------------------------------------------
+
+    async def publish(  # noqa: PLR0913 - as wide as a message
+        self, topic: str, body: bytes | str | None = None, *, json: Any = UNSET,
+        key: bytes | str | None = None, id: str | None = None,
+        headers: dict[str, str] | None = None, priority: int = 0, deliver_at: float | None = None,
+        delay_s: float | None = None, expires_at: float | None = None, ttl_s: float | None = None,
+        durability: Durability | str | None = None,
+    ) -> Receipt:  # fmt: skip
+        """Stores one message; returns when it is as safe as the receipt says.
+
+        `durability` is a minimum: a URL or topic that cannot give it refuses. Raises TooLarge,
+        InvalidArgument, Unsupported, DiskFull, StoreFailed.
+        """
+        publisher = self._publisher
+        if publisher is None or get_running_loop() is not self._loop:
+            self._opened()
+            raise self._not_open()
+        if json is not UNSET:
+            body = _json_body(body, json)
+        if priority or (deliver_at, delay_s, expires_at, ttl_s) != _NO_TIMES:
+            packing.refuse_unsupported(
+                publisher.driver.capabilities, priority, _either(deliver_at, delay_s),
+                _either(expires_at, ttl_s),
+            )  # fmt: skip
+        try:
+            batch = encode_one(body, key, id, headers)  # type: ignore[arg-type]  # takes text too
+        except InvalidArgument as error:
+            raise _with_hint(body, error) from error
+        route = publisher.route(topic)
+        if durability is not None:
+            await self._check_durability(topic, durability)
+        if not publisher.driver.has_room():
+            await publisher.room()
+        partition = 0
+        if len(route.sequences) > 1:
+            route.turn += 1
+            partitions = len(route.sequences)
+            partition = packing.partition_of(key, id, partitions, route.turn % partitions)
+        answer = self._loop.create_future()
+        sequence = publisher.send(route, partition, batch, 1, answer.set_result)
+        stored = await answer
+        if isinstance(stored, Exception):
+            raise fresh(stored)
+        offset = stored.base
+        return Receipt(
+            topic,
+            partition,
+            offset,
+            "" if offset is None else f"{partition}:{offset}",
+            id or f"{route.id_start}{sequence:x}",
+            stored.durability,
+            stored.is_duplicate,
+        )
+
+    async def publish_many(
+        self, topic: str, messages: Iterable[Message | bytes | str], *,
+        durability: Durability | str | None = None,
+    ) -> Receipts:  # fmt: skip
+        """Stores many messages; checks all before it sends any.
+
+        Raises what `publish` raises while nothing is sent; a failure after that is PublishFailed,
+        which tells which messages are confirmed, refused and of unknown fate.
+        """
+        self._opened()
+        publisher = self._publisher
+        assert publisher is not None
+        listed = packing.check_list(messages)
+        is_plain = not packing.has_fields(listed)
+        if not is_plain:
+            packing.check_fields(listed, publisher.driver.capabilities)
+        route = publisher.route(topic)
+        if durability is not None:
+            await self._check_durability(topic, durability)
+        if not listed:
+            return Receipts(topic, (), [])
+        route.turn += 1
+        parcels = packing.pack(listed, len(route.sequences), route.turn, is_plain=is_plain)
+        return await publisher.send_all(route, listed if is_plain else list(listed), parcels)
+
+    async def _check_durability(self, topic: str, durability: Durability | str) -> None:
+        wanted = check_level(durability)
+        can = self._opened().capabilities
+        if not satisfies(can.durability, wanted):
+            raise Unsupported(
+                f"durability {wanted.value!r} is more than {can.scheme}: URLs give: they confirm "
+                f"at {can.durability.value!r}"
+            )
+        policy = (await self.describe_topic(topic))["policy"]
+        given = weaker(can.durability, Durability(policy.get("durability", Durability.SYNCED)))
+        if not satisfies(given, wanted):
+            raise Unsupported(
+                f"durability {wanted.value!r} is more than topic {topic!r} gives: its policy says "
+                f"{given.value!r}; change it with alter_topic, or ask for less"
+            )
+
+    # -- subscribe -------------------------------------------------------------------------------
+
+    def subscribe(
+        self, topic: str, subscription: str | None = None, *, kind: Kind | str = Kind.SHARED,
+        start: Any = None, qos: int = 1, credit: int = CREDIT_DEFAULT,
+        credit_bytes: int = CREDIT_BYTES_DEFAULT, consumer: str | None = None, **policy: Any,
+    ) -> Deliveries:  # fmt: skip
+        """The messages of a subscription: `async with client.subscribe(…) as deliveries`.
+
+        A named subscription is durable and created when missing; without a name it is ephemeral.
+        `start` is for a new one: 'earliest', 'latest', Unix seconds or a position such as '0:17'.
+        `policy`: `lease_s`, `retry` and other fields of SubscriptionPolicy; what is given here also
+        changes a subscription that exists. Raises InvalidArgument, InvalidName, Unsupported.
+        """
+        return self._subscribe(
+            Subscribing(
+                topic,
+                subscription,
+                {
+                    "kind": kind, "start": start, "qos": qos, "credit": credit,
+                    "credit_bytes": credit_bytes, "consumer": consumer, **policy,
+                },
+            )
+        )  # fmt: skip
+
+    def _subscribe(self, asked: Subscribing, *, is_push: bool = False) -> Deliveries:
+        driver = self._opened()
+        assert self._loop is not None
+        wish, settings = _wish(asked, driver.capabilities)
+
+        async def change_existing() -> None:
+            await self._change_existing(wish, settings)
+
+        stream = Deliveries(
+            driver, self._loop, wish, is_push=is_push,
+            prepare=change_existing if settings and wish.subscription is not None else None,
+        )  # fmt: skip
+        self._streams[stream] = None
+        stream.on_ended = lambda: self._streams.pop(stream, None)
+        return stream
+
+    async def _change_existing(self, wish: Wish, settings: dict[str, Any]) -> None:
+        known = {row["topic"] for row in await self.topics()}
+        if wish.topic not in known or wish.subscription is None:
+            return
+        rows = await self.subscriptions(wish.topic)
+        if any(row["subscription"] == wish.subscription for row in rows):
+            await self.alter_subscription(wish.topic, wish.subscription, **settings)
+
+    # -- push ------------------------------------------------------------------------------------
+
+    def on_message(  # noqa: PLR0913 - as wide as a subscription and its handler
+        self, topic: str, subscription: str | None = None, *, kind: Kind | str = Kind.SHARED,
+        start: Any = None, qos: int = 1, credit: int | None = None,
+        credit_bytes: int = CREDIT_BYTES_DEFAULT, consumer: str | None = None,
+        concurrency: int = 1, retry: Retry | None = None,
+        handler_timeout_s: float = HANDLER_TIMEOUT_S_DEFAULT, **policy: Any,
+    ) -> Callable[[F], F]:  # fmt: skip
+        """Decorates a function that `run()` then calls with each message.
+
+        `async def` runs on the loop, `def` in threads, at most `concurrency` at a time. Its
+        parameter is decoded as annotated; it may return None or Ack, Nack or Reject; an exception
+        is a nack. Credit is 2 × concurrency when not given.
+        """
+        if retry is not None:
+            policy["retry"] = retry
+        if credit is None:
+            credit = 2 * concurrency if isinstance(concurrency, int) else CREDIT_DEFAULT
+        options = {
+            "kind": kind, "start": start, "qos": qos, "credit": credit,
+            "credit_bytes": credit_bytes, "consumer": consumer, **policy,
+        }  # fmt: skip
+        asked = Subscribing(topic, subscription, options)
+        _wish(asked, None)
+
+        def decorate(function: F) -> F:
+            if self._service is not None:
+                raise UsageError("register handlers before run(), not while it serves")
+            self._handlers.append(register(function, asked, concurrency, handler_timeout_s))
+            return function
+
+        return decorate
+
+    async def run(self, *, drain_s: float = DRAIN_S_DEFAULT) -> None:
+        """Calls the registered handlers until TERM, INT or `stop()`; then drains.
+
+        Opens the client when it is not open, and closes it again at the end. Running handlers get
+        `drain_s` to finish. Raises what ends a subscription, such as StoreFailed.
+        """
+        if not self._handlers:
+            raise UsageError("there is nothing to run: register a handler with on_message first")
+        if self._service is not None:
+            raise UsageError("this client runs already")
+        was_open = self._driver is not None
+        await self.open()
+        assert self._loop is not None
+        self._service = Service(
+            lambda handler: self._subscribe(handler.subscribing, is_push=True), self._loop
+        )
+        try:
+            with stopping_on_signals(self.stop):
+                await self._service.serve(self._handlers, drain_s)
+        finally:
+            self._service = None
+            if not was_open:
+                await self.close()
+
+    def stop(self) -> None:
+        """Ends `run()` after a drain; called again, without waiting for handlers. Any thread."""
+        service, loop = self._service, self._loop
+        if service is not None and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(service.stop)
+
+
+_NO_TIMES: Final = (None, None, None, None)
+
+
+def fresh(error: Exception) -> Exception:
+    """The same error anew: one answer may go to many waiters, each with its own trace."""
+    if isinstance(error, PenstockError):
+        return type(error)(error.text, **error.details)
+    return error
+
+
+def _either(at: float | None, after_s: float | None) -> float | None:
+    return after_s if at is None else at
+
+
+def _json_body(body: Any, value: Any) -> bytes:
+    if body is not None:
+        raise InvalidArgument("give either body or json, not both")
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, UnicodeEncodeError, RecursionError) as error:
+        raise InvalidArgument(f"json is a value that JSON cannot hold: {error}") from error
+
+
+def _with_hint(body: Any, error: InvalidArgument) -> InvalidArgument:
+    if body is None or isinstance(body, bytes | str | bytearray | memoryview):
+        return error
+    return InvalidArgument(f"{error.text}; for a JSON value use json=")
+
+
+def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str, Any]]:
+    """What to ask the driver for, and which settings were given. Raises UsageError."""
+    topic, subscription, options = asked
+    names.check_topic(topic, reserved=True)
+    if subscription is not None:
+        names.check_subscription(subscription)
+    given = dict(options)
+    start, credit, credit_bytes = given.pop("start"), given.pop("credit"), given.pop("credit_bytes")
+    consumer = given.pop("consumer") or f"consumer-{os.getpid()}-{next(_consumer_numbers)}"
+    names.check_consumer(consumer)
+    _check_count("credit", credit, CREDIT_MAX)
+    _check_count("credit_bytes", credit_bytes, 1 << 62)
+    kind, qos = _kind(given.pop("kind")), given.pop("qos")
+    if can is not None and kind not in can.kinds:
+        raise Unsupported(
+            f"subscription kind {kind.value!r} is not available yet on {can.scheme}: URLs; use "
+            + " or ".join(repr(each.value) for each in can.kinds)
+        )
+    if can is not None and qos not in can.qos:
+        raise Unsupported(f"qos {qos!r} is not available yet on {can.scheme}: URLs; use 1")
+    policy: SubscriptionPolicy = made(SubscriptionPolicy, {"kind": kind, "qos": qos, **given})
+    wish = Wish(topic, subscription, policy, start, credit, credit_bytes, consumer)
+    return wish, given
+
+
+def _kind(kind: Any) -> Kind:
+    try:
+        return Kind(kind)
+    except ValueError:
+        known = ", ".join(repr(each.value) for each in Kind)
+        raise InvalidArgument(f"unknown subscription kind {kind!r}; known: {known}") from None
+
+
+def _check_count(name: str, value: Any, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
+        raise InvalidArgument(f"{name} must be a whole number from 1 to {high}, not {value!r}")

@@ -1,0 +1,199 @@
+"""Who publishes, and how far it got: identity, sequence numbers, and one answer for each batch.
+
+A batch gets its sequence number in the same breath in which it is handed to the driver, so numbers
+rise in the order the broker sees; a batch that is refused at once uses up none.
+"""
+
+import os
+import time
+from asyncio import AbstractEventLoop, Future
+from threading import Lock
+from typing import Any, Final
+
+from xxhash import xxh3_128_digest
+
+from penstock.client.receipts import Parcel, Receipts, Sent
+from penstock.drivers.port import Answer, Driver, Stored
+from penstock.vocabulary import names
+from penstock.vocabulary.errors import (
+    InvalidArgument,
+    PenstockError,
+    PublisherForgotten,
+    PublishFailed,
+    StorageError,
+)
+from penstock.vocabulary.limits import ID_BYTES_MAX
+from penstock.vocabulary.message import render_id
+
+ROUTES_MAX: Final = 100_000
+"""Topics whose sequence numbers are remembered; the oldest is given up under a new epoch."""
+
+
+class Route:
+    """How far this publisher got in one topic."""
+
+    __slots__ = ("epoch", "id_start", "sequences", "topic", "turn")
+
+    def __init__(self, topic: str, epoch: int) -> None:
+        self.topic = topic
+        self.epoch = epoch
+        self.id_start = ""
+        """What the ids of this publisher's messages start with."""
+        self.sequences: list[int] = [0]
+        """The next sequence number of each partition."""
+        self.turn = 0
+
+
+class Publisher:
+    """One client's publishing side. Belongs to one event loop."""
+
+    def __init__(self, driver: Driver, loop: AbstractEventLoop, name: str | None) -> None:
+        self.driver = driver
+        self._loop = loop
+        self._is_named = name is not None
+        self.id = generated_id() if name is None else named_id(name)
+        self._epoch = 0 if name is None else rising_epoch(self.id)
+        self._routes: dict[str, Route] = {}
+
+    def route(self, topic: str) -> Route:
+        """How far this publisher got in a topic. Raises InvalidName for what is no topic."""
+        try:
+            found = self._routes.get(topic)
+        except TypeError:
+            found = None
+        if found is None:
+            names.check_topic(topic)
+            found = self._add_route(topic)
+        partitions = self.driver.partitions(topic)
+        if len(found.sequences) < partitions:
+            found.sequences.extend([0] * (partitions - len(found.sequences)))
+        elif len(found.sequences) > partitions:
+            self._start_again(found)
+            found.sequences = [0] * partitions
+        return found
+
+    def _add_route(self, topic: str) -> Route:
+        if len(self._routes) >= ROUTES_MAX:
+            # A later return to that topic must not repeat numbers, hence the next epoch for all.
+            self._routes.pop(next(iter(self._routes)))
+            self._epoch += 1
+        route = self._routes[topic] = Route(topic, self._epoch)
+        route.id_start = render_id(self.id, route.epoch, 0)[:-1]
+        return route
+
+    def _start_again(self, route: Route) -> None:
+        """Numbers from 0 under a new epoch, so that no id is ever used twice."""
+        route.epoch = self._epoch = self._epoch + 1
+        route.id_start = render_id(self.id, route.epoch, 0)[:-1]
+        route.sequences = [0] * len(route.sequences)
+
+    def send(self, route: Route, partition: int, batch: bytes, count: int, answer: Answer) -> int:
+        """Hands a batch to the driver; returns its sequence number.
+
+        An error raised here means that it was certainly not stored.
+        """
+        sequence = route.sequences[partition]
+        try:
+            self.driver.publish(
+                route.topic, partition, batch, count, self.id, route.epoch, sequence, answer
+            )
+        except PublisherForgotten:
+            # The topic is new, or this publisher was idle for days. Every batch is sent once
+            # only, so nothing can be stored twice by beginning anew.
+            if self._is_named:
+                raise
+            self._start_again(route)
+            sequence = 0
+            self.driver.publish(
+                route.topic, partition, batch, count, self.id, route.epoch, 0, answer
+            )
+        route.sequences[partition] = sequence + count
+        return sequence
+
+    async def room(self) -> None:
+        """Returns when the broker takes more. Raises StoreFailed."""
+        while not self.driver.has_room():
+            told: Future[Any] = self._loop.create_future()
+            self.driver.when_room(told.set_result)
+            answer = await told
+            if isinstance(answer, Exception):
+                raise answer
+
+    async def send_all(self, route: Route, messages: Any, parcels: list[Parcel]) -> Receipts:
+        """Sends batches one behind the other and waits for all. Raises PublishFailed."""
+        waiting: list[tuple[Parcel, int, int, Future[Any]]] = []
+        failure: Exception | None = None
+        refused: list[int] = []
+        for parcel in parcels:
+            try:
+                if failure is None:
+                    await self.room()
+                    future = self._loop.create_future()
+                    number = self.send(
+                        route, parcel.partition, parcel.batch, len(parcel.indexes),
+                        future.set_result,
+                    )  # fmt: skip
+                    waiting.append((parcel, route.epoch, number, future))
+                    continue
+            except PenstockError as error:
+                failure = error
+            refused.extend(parcel.indexes)
+        sent: list[Sent] = []
+        unknown: list[int] = []
+        for parcel, epoch, number, future in waiting:
+            answer: Stored | Exception = await future
+            if not isinstance(answer, Exception):
+                sent.append(Sent(parcel, self.id, epoch, number, answer))
+                continue
+            failure = failure or answer
+            # Only a store that failed half-way leaves the fate of a batch open.
+            (unknown if isinstance(answer, StorageError) else refused).extend(parcel.indexes)
+        if failure is not None:
+            raise _failed(failure, sent, refused, unknown) from failure
+        return Receipts(route.topic, messages, sent)
+
+
+def _failed(
+    error: Exception, sent: list[Sent], refused: list[int], unknown: list[int]
+) -> PublishFailed:
+    confirmed = sorted(index for each in sent for index in each.parcel.indexes)
+    return PublishFailed(
+        f"{len(confirmed)} messages are confirmed, {len(refused)} were not stored, the fate of "
+        f"{len(unknown)} is unknown: {error}",
+        confirmed=confirmed,
+        refused=sorted(refused),
+        unknown=sorted(unknown),
+    )
+
+
+# -- identity ------------------------------------------------------------------------------------
+
+
+def generated_id() -> bytes:
+    """A publisher id nobody else has; the low bit of its first byte is 0."""
+    drawn = bytearray(os.urandom(16))
+    drawn[0] &= 0xFE
+    return bytes(drawn)
+
+
+def named_id(name: str) -> bytes:
+    """The publisher id of a name; the low bit of its first byte is 1. Raises InvalidArgument."""
+    if not isinstance(name, str) or not 0 < len(name.encode()) <= ID_BYTES_MAX:
+        raise InvalidArgument(
+            f"publisher must be a name of 1 to {ID_BYTES_MAX} bytes, not {name!r:.80}"
+        )
+    drawn = bytearray(xxh3_128_digest(name.encode()))
+    drawn[0] |= 1
+    return bytes(drawn)
+
+
+_epochs: Final[dict[bytes, int]] = {}
+_epochs_lock: Final = Lock()
+
+
+def rising_epoch(publisher: bytes) -> int:
+    """Milliseconds now, and above every epoch this process gave the publisher before."""
+    with _epochs_lock:
+        epoch = max(time.time_ns() // 1_000_000, _epochs.get(publisher, 0) + 1)
+        _epochs[publisher] = epoch
+        return epoch

@@ -1,0 +1,293 @@
+"""One consumer's decisions on their way to the broker: acks collected, merged and sent in time.
+
+Acks are noted by the message itself; here they become ranges, every few milliseconds or when half
+the credit is used up. Nacks, rejects and extensions go at once. Refusals are kept until `flush()`.
+"""
+
+from asyncio import AbstractEventLoop, TimerHandle
+from math import isfinite
+from threading import Lock, get_ident
+from typing import Final
+
+from penstock.batch.frame import Slice
+from penstock.client.received import Hold, ReceivedMessage
+from penstock.drivers.port import Attachment, Renewal
+from penstock.vocabulary.claims import Claim, Refusal
+from penstock.vocabulary.errors import (
+    AckRefused,
+    AlreadySettled,
+    Closed,
+    InvalidArgument,
+    PenstockError,
+)
+from penstock.vocabulary.limits import ACK_DELAY_S_MAX
+from penstock.vocabulary.records import Cause, Ranges
+
+EXTEND_S_MAX: Final = 24 * 3600.0
+RENEW_SHARE: Final = 10
+"""What waits in the client is renewed this often in the length of a lease."""
+ROUNDS_MAX: Final = 10 * RENEW_SHARE
+"""Renewals after which a message that was never settled is forgotten."""
+LISTED_MAX: Final = 3
+"""Refusals named in the text of an error; the list has all."""
+
+
+class Settling:
+    """Everything one consumer holds, and what it decided about it."""
+
+    def __init__(
+        self, topic: str, loop: AbstractEventLoop, credit: int, *, renews_handed: bool
+    ) -> None:
+        self.topic = topic
+        self.unsent = 0
+        self.unsent_max = max(1, credit // 2)
+        self.failure: Exception | None = None
+        """Why acks could not be sent."""
+        self.holds: dict[int, Hold] = {}
+        """Lease id → what is not completely settled."""
+        self.attachment: Attachment | None = None
+        self._loop = loop
+        self._thread = get_ident()
+        self._round = 0
+        self._renews_handed = renews_handed
+        self._refused: list[Refusal] = []
+        self._dirty: list[Hold] = []
+        self._timer: TimerHandle | None = None
+        self._is_closed = False
+        self._lock = Lock()
+        """Guards `done` and `left` of the holds, which nack changes from any thread."""
+
+    # -- in --------------------------------------------------------------------------------------
+
+    def hold(self, part: Slice) -> Hold:
+        """Notes that a slice arrived."""
+        hold = Hold(self, part)
+        hold.round = self._round
+        self.holds[hold.lease_id] = hold
+        return hold
+
+    def collect(self, hold: Hold) -> None:
+        """The hold has acks to send: now, when half the credit waits, or soon. For any thread."""
+        if self._is_closed:
+            raise Closed(
+                f"the subscription to {self.topic!r} was closed; what was not settled before is "
+                "delivered again"
+            )
+        if not hold.is_dirty:
+            hold.is_dirty = True
+            self._dirty.append(hold)
+        is_full = self.unsent >= self.unsent_max
+        if get_ident() == self._thread:
+            self.send() if is_full else self._send_soon()
+        elif is_full or self._timer is None:
+            self._call_soon(is_full=is_full)
+
+    def _call_soon(self, *, is_full: bool) -> None:
+        if is_full:
+            self.unsent = 0  # counted out already: one call is enough
+        try:
+            self._loop.call_soon_threadsafe(self.send if is_full else self._send_soon)
+        except RuntimeError:
+            raise Closed("the event loop of this client is closed; the ack is lost") from None
+
+    def _send_soon(self) -> None:
+        if self._timer is None and not self._is_closed:
+            self._timer = self._loop.call_later(ACK_DELAY_S_MAX, self.send)
+
+    def ack_up_to(self, message: ReceivedMessage) -> None:
+        """Acks what was handed out on the message's partition, up to this message."""
+        message.settle()
+        partition, upto = message.partition, message.offset
+        for hold in list(self.holds.values()):
+            if hold.partition == partition and hold.start <= upto:
+                offsets = [o for o in hold.offsets(0, hold.handed) if o <= upto]
+                self.ack_many(hold, offsets)
+
+    def ack_many(self, hold: Hold, offsets: list[int]) -> None:
+        """Acks these messages of a hold, except what is settled already."""
+        if offsets:
+            hold.acked.extend(offsets)
+            self.unsent += len(offsets)
+            self.collect(hold)
+
+    # -- out -------------------------------------------------------------------------------------
+
+    def send(self) -> None:
+        """Sends the collected acks, merged into ranges. On the loop's thread."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.unsent = 0
+        count = len(self._dirty)
+        dirty = self._dirty[:count]
+        del self._dirty[:count]
+        claims: list[Claim] = []
+        for hold in dirty:
+            hold.is_dirty = False  # before looking: a later ack makes it dirty again
+            ranges = self._drain(hold)
+            if ranges:
+                claims.append(Claim(hold.lease_id, hold.partition, hold.attempt, ranges))
+        if claims and self.attachment is not None:
+            try:
+                self.attachment.ack(claims)
+            except PenstockError as error:
+                self.failure = error
+
+    def _drain(self, hold: Hold) -> Ranges:
+        """Takes the collected acks of a hold; what was settled otherwise is left out."""
+        acked = hold.acked
+        count = len(acked)
+        taken = acked[:count]
+        del acked[:count]
+        if not count:
+            return ()
+        taken.sort()
+        low, high = taken[0], taken[-1] + 1
+        with self._lock:
+            bits = ((1 << (high - low)) - 1) << (low - hold.start)
+            if high - low == count and not hold.done & bits:
+                hold.done |= bits
+                ranges: Ranges = ((low, high),)
+            else:
+                ranges, count = _merge(hold, taken)
+            self._forget(hold, count)
+        return ranges
+
+    def _forget(self, hold: Hold, count: int) -> None:
+        hold.left -= count
+        if hold.left <= 0:
+            self.holds.pop(hold.lease_id, None)
+
+    def give_back(
+        self, message: ReceivedMessage, cause: Cause, delay_s: float | None, reason: str
+    ) -> None:
+        """Sends one message back: nack or reject. For any thread."""
+        check_delay(delay_s)
+        check_reason(reason)
+        message.settle()
+        hold = message._sheet.hold  # noqa: SLF001 - a message is the other half of its settling
+        claim = self._claim(hold, [message.offset])
+        if claim is None:
+            raise AlreadySettled(f"message {message.position} was settled before, with others")
+        self._attached().give_back(claim, cause, delay_s, reason)
+
+    def give_back_many(
+        self, hold: Hold, offsets: list[int], delay_s: float | None, reason: str
+    ) -> None:
+        """Nacks these messages of a hold, except what is settled already."""
+        claim = self._claim(hold, offsets)
+        if claim is not None:
+            self._attached().give_back(claim, Cause.NACKED, delay_s, reason)
+
+    def _claim(self, hold: Hold, offsets: list[int]) -> Claim | None:
+        pending = set(hold.acked)
+        with self._lock:
+            ranges, count = _merge(hold, [o for o in offsets if o not in pending])
+            self._forget(hold, count)
+        return Claim(hold.lease_id, hold.partition, hold.attempt, ranges) if ranges else None
+
+    def extend(self, message: ReceivedMessage, seconds: float) -> None:
+        """Gives one message more time. For any thread."""
+        if message.is_settled:
+            message.settle()
+        if not isinstance(seconds, int | float) or not 0 < seconds <= EXTEND_S_MAX:
+            raise InvalidArgument(
+                f"extend needs seconds above 0 and up to {EXTEND_S_MAX:.0f}, not {seconds!r}"
+            )
+        lease_id = message._sheet.hold.lease_id  # noqa: SLF001 - see give_back
+        renewal = Renewal(lease_id, message.offset, message.offset + 1)
+        self._attached().extend([renewal], seconds)
+
+    def renew(self) -> None:
+        """Renews what is still in the client. For any thread.
+
+        Each renewal lasts until the next one and a whole lease more, so that a message has its
+        full lease from the moment it is handed to the application.
+        """
+        self._round += 1
+        renewals: list[Renewal] = []
+        for hold in list(self.holds.values()):
+            start = hold.first_unsettled if self._renews_handed else hold.first_unhanded
+            if start < hold.end:
+                renewals.append(Renewal(hold.lease_id, start, None))
+            elif self._round - hold.round > ROUNDS_MAX:
+                # Handed out long ago and never settled: the broker has delivered it again since.
+                self.holds.pop(hold.lease_id, None)
+        if renewals and not self._is_closed and self.attachment is not None:
+            self.attachment.extend(renewals, self.attachment.lease_s * (1 + 1 / RENEW_SHARE))
+
+    def _attached(self) -> Attachment:
+        if self.attachment is None or self._is_closed:
+            raise Closed(f"the subscription to {self.topic!r} was closed")
+        return self.attachment
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def on_refused(self, refusals: list[Refusal]) -> None:
+        """Keeps what the broker did not accept. For any thread."""
+        self._refused.extend(refusals)
+
+    def check_failure(self) -> None:
+        """Raises what prevented acks from being sent."""
+        if self.failure is not None:
+            raise self.failure
+
+    def check_refused(self) -> None:
+        """Raises AckRefused with everything refused since the last call."""
+        refused, self._refused = self._refused, []
+        if not refused:
+            return
+        listed = [(self.topic, each.partition, each.offset, each.why) for each in refused]
+        texts = [f"{each.partition}:{each.offset} ({each.why})" for each in refused[:LISTED_MAX]]
+        more = len(refused) - len(texts)
+        raise AckRefused(
+            f"the broker did not accept {len(refused)} decision(s) on topic {self.topic!r}: "
+            + ", ".join(texts)
+            + (f" and {more} more" if more else "")
+            + "; these messages are delivered again",
+            refused=listed,
+        )
+
+    def begun(self) -> dict[int, Ranges]:
+        """Lease id → what the application was given and did not settle."""
+        return {
+            hold.lease_id: ((hold.start, hold.first_unhanded),)
+            for hold in list(self.holds.values())
+            if hold.handed
+        }
+
+    def close(self) -> None:
+        """Sends the last acks; nothing can be settled afterwards. On the loop's thread."""
+        self.send()
+        self._is_closed = True
+
+
+def check_delay(delay_s: float | None) -> None:
+    """Raises InvalidArgument when a nack cannot wait so long."""
+    if delay_s is None:
+        return
+    if not isinstance(delay_s, int | float) or not isfinite(delay_s) or delay_s < 0:
+        raise InvalidArgument(f"delay_s must be 0 or more seconds, or None, not {delay_s!r}")
+
+
+def check_reason(reason: str) -> None:
+    """Raises InvalidArgument when a reason is not text."""
+    if not isinstance(reason, str):
+        raise InvalidArgument(f"reason must be text, not {type(reason).__name__}")
+
+
+def _merge(hold: Hold, offsets: list[int]) -> tuple[Ranges, int]:
+    """Marks these messages settled; returns those that were not, as ranges, and how many."""
+    ranges: list[tuple[int, int]] = []
+    count = 0
+    for offset in offsets:
+        bit = 1 << (offset - hold.start)
+        if hold.done & bit:
+            continue
+        hold.done |= bit
+        count += 1
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1] = (ranges[-1][0], offset + 1)
+        else:
+            ranges.append((offset, offset + 1))
+    return tuple(ranges), count

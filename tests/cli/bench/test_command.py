@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.bench import command
+from tests.cli.conftest import Penstock
+
+
+def test_one_mode_is_measured_and_leaves_nothing(penstock: Penstock, here: Path) -> None:
+    answer = penstock("bench", "--mode", "callers", "--messages", "200", "--seconds", "0.1")
+    assert answer.code == 2, "either messages or seconds"
+    answer = penstock("bench", "--mode", "callers", "--messages", "200")
+    assert answer.code == 0
+    assert "messages  " in answer.out
+    assert "durability synced" in answer.out
+    assert list(here.iterdir()) == []
+
+
+def test_the_figures_for_machines(penstock: Penstock, here: Path) -> None:
+    answer = penstock(
+        "bench",
+        "--mode",
+        "publish",
+        "--messages",
+        "2k",
+        "--batch",
+        "100",
+        "--quick",
+        "--json",
+        "--url",
+        "file:./new",
+    )
+    found = answer.json()
+    assert (found["mode"], found["plan"]["batch"]) == ("publish", 100)
+    assert found["messages"] >= 2_000
+    assert found["machine"]["python"]
+    assert list(here.iterdir()) == []
+
+
+def test_memory_can_be_measured(penstock: Penstock) -> None:
+    answer = penstock(
+        "bench", "--mode", "end-to-end", "--messages", "2k", "--url", "memory:", "--json"
+    )
+    assert answer.json()["lost"] == 0
+
+
+def test_a_row_of_the_suite(penstock: Penstock, here: Path) -> None:
+    words = ("bench", "--rows", "unacked", "--messages", "2k", "--seconds", "0.2")
+    assert penstock(*words).code == 2
+    answer = penstock("bench", "--rows", "unacked", "--quick")
+    assert answer.code == 0
+    assert "raw disk: " in answer.out
+    assert "state of 200,000 unacked" in answer.out
+    assert "1 of 1 figures reach their target" in answer.out
+    assert list(here.iterdir()) == []
+
+
+def test_the_suite_for_machines(penstock: Penstock) -> None:
+    found = penstock("bench", "--rows", "latency", "--seconds", "0.5", "--json").json()
+    assert {"machine", "raw", "figures", "missed", "details", "durability"} <= set(found)
+    assert [figure["verdict"] in {"PASS", "MISS"} for figure in found["figures"]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--rows", "latensy"], "did you mean 'latency'"),
+        (["--mode", "fast"], "is not one of publish"),
+        (["--mode", "recovery", "--url", "memory:"], "needs a disk"),
+        (["--suite", "--url", "memory:"], "needs a disk"),
+        (["--url", "kafka://h"], "this version measures file:DIR and memory:"),
+    ],
+)
+def test_wrong_usage(words: list[str], problem: str, penstock: Penstock) -> None:
+    answer = penstock("bench", *words)
+    assert answer.code == 2
+    assert problem in answer.err
+
+
+def test_a_store_is_never_filled(penstock: Penstock) -> None:
+    penstock("pub", "orders", "hello")
+    answer = penstock("bench", "--url", "file:./penstock-data", "--messages", "10")
+    assert answer.code == 2
+    assert "holds a store" in answer.err
+
+
+def test_figures_are_readable() -> None:
+    found = {
+        "messages": 1_000,
+        "messages_per_s": 2_000.4,
+        "bytes_per_s": 3e6,
+        "group_bytes": 512.0,
+        "open_s": 0.25,
+        "raw_share": 0.5,
+        "latency": {"count": 3, "p50": 0.001},
+    }
+    assert dict(command.readable(found)) == {
+        "messages": "1,000",
+        "messages per second": "2,000/s",
+        "bytes per second": "3.0 MB/s",
+        "group bytes": "512 B",
+        "open": "250 ms",
+        "raw share": "50%",
+        "latency": "p50 1 ms",
+    }

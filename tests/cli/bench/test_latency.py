@@ -1,0 +1,46 @@
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.bench import latency
+from penstock.cli.bench.plan import Plan
+
+
+def test_waiting_for_a_slow_one_counts() -> None:
+    calls = 0
+
+    async def publish() -> None:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0.05 if calls == 1 else 0)
+
+    times, _ = asyncio.run(latency.paced(publish, 100.0, Plan(messages=4)))
+    assert times[0] >= 0.05
+    assert times[1] >= 0.035, "it was due after 10 ms and began after 50"
+    assert times[2] >= 0.025
+
+
+def test_publishes_keep_their_pace() -> None:
+    async def publish() -> None:
+        await asyncio.sleep(0)
+
+    began = time.perf_counter()
+    times, late = asyncio.run(latency.paced(publish, 200.0, Plan(seconds=0.1)))
+    assert len(times) == 20
+    assert time.perf_counter() - began >= 0.095
+    assert late < 0.05
+
+
+@pytest.mark.parametrize("measure", [latency.latency, latency.busy])
+def test_a_publish_is_measured_beside_the_raw_disk(measure: object, tmp_path: Path) -> None:
+    assert callable(measure)
+    found = measure(Plan(folder=str(tmp_path / "store"), messages=100, seconds=0.2))
+    assert found["latency"].count == 100
+    assert 0 < found["latency"].p50 <= found["latency"].p99
+    assert found["raw"].p50 > 0
+
+
+def test_memory_has_a_latency_too() -> None:
+    assert latency.latency(Plan(messages=50))["latency"].count == 50

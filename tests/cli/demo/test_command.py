@@ -1,0 +1,49 @@
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.demo import crash
+from tests.cli.conftest import Penstock
+
+
+@pytest.fixture
+def places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders go."""
+    place = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    return place
+
+
+def test_the_story_is_told_and_every_promise_kept(penstock: Penstock, places: Path) -> None:
+    answer = penstock("demo")
+    assert answer.code == 0, answer
+    assert "SIGKILL" in answer.out
+    assert answer.out.count("kept  ") == 5
+    assert "BROKEN" not in answer.out
+    assert "What to try next" in answer.out
+    assert list(places.iterdir()) == []
+
+
+def test_the_story_for_machines(penstock: Penstock, places: Path) -> None:
+    found = penstock("demo", "--json", "--keep").json()
+    assert (found["lost"], found["acked_and_returned"], found["is_whole"]) == (0, 0, True)
+    assert found["confirmed"] >= crash.CONFIRMED_MIN
+    assert found["verify"] == "ok"
+    assert found["seconds"] < 10
+    assert (Path(found["folder"]) / "superblock").exists()
+
+
+def test_a_broken_promise_is_a_failure(
+    penstock: Penstock, places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = crash.work_and_kill
+
+    def boast(folder: Path, tell: object) -> crash.Promises:
+        promises = honest(folder, lambda *_: None)
+        promises.confirmed.add("order-0")
+        return promises
+
+    monkeypatch.setattr(crash, "work_and_kill", boast)
+    answer = penstock("demo")
+    assert answer.code == 1
+    assert "BROKEN" in answer.out

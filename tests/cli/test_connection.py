@@ -1,0 +1,68 @@
+import asyncio
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.connection import check_exists, opened
+from penstock.vocabulary.errors import NotAStore, UnknownTopic
+from tests.cli.conftest import Penstock
+
+
+@pytest.mark.parametrize("url", ["file:./missing", "file:missing", "file:///nowhere/at/all"])
+def test_looking_at_nothing_creates_nothing(url: str, here: Path) -> None:
+    with pytest.raises(NotAStore, match="there is no store in"):
+        check_exists(url)
+    assert list(here.iterdir()) == []
+
+
+def test_memory_is_always_there() -> None:
+    check_exists("memory:")
+
+
+def test_an_unknown_topic_is_answered_with_the_nearest(here: Path) -> None:
+    async def look() -> None:
+        arguments = Namespace(url="memory:", topic="odrers")
+        async with opened(arguments) as client:
+            await client.create_topic("orders")
+            await client.describe_topic("odrers")
+
+    with pytest.raises(UnknownTopic, match="no topic 'odrers'; did you mean 'orders'"):
+        asyncio.run(look())
+
+
+def test_a_store_in_use_cannot_be_reached(penstock: Penstock, here: Path) -> None:
+    script = (
+        "import penstock, asyncio\n"
+        "async def main():\n"
+        "    async with penstock.connect('file:./penstock-data'):\n"
+        "        print('open', flush=True); await asyncio.sleep(60)\n"
+        "asyncio.run(main())"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=here)
+    try:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"open\n"
+        answer = penstock("topics", "list", "--json")
+    finally:
+        owner.kill()
+        owner.communicate()
+    assert answer.code == 3
+    assert answer.error()["code"] == "store-in-use"
+
+
+def test_a_folder_of_other_files_cannot_be_reached(penstock: Penstock, here: Path) -> None:
+    (here / "photos").mkdir()
+    (here / "photos" / "cat.jpg").write_bytes(b"meow")
+    answer = penstock("pub", "t", "x", "--url", "file:./photos")
+    assert answer.code == 3
+    assert "[not-a-store]" in answer.err
+    assert [path.name for path in (here / "photos").iterdir()] == ["cat.jpg"]
+
+
+def test_an_unknown_scheme_is_wrong_usage(penstock: Penstock) -> None:
+    answer = penstock("pub", "t", "x", "--url", "fiel:./data")
+    assert answer.code == 2
+    assert "did you mean" in answer.err

@@ -1,0 +1,83 @@
+import pytest
+
+from tests.cli.conftest import Penstock
+
+
+def test_bodies_are_printed_and_acknowledged(penstock: Penstock) -> None:
+    penstock("pub", "t", "one")
+    penstock("pub", "t", "two")
+    answer = penstock("sub", "t", "--subscription", "s", "--count", "2")
+    assert (answer.code, answer.out) == (0, "one\ntwo\n")
+    assert "as subscription 's'" in answer.err
+    again = penstock("sub", "t", "--subscription", "s", "--timeout", "0.1")
+    assert (again.code, again.out) == (0, "")
+
+
+def test_a_subscription_goes_on_where_it_was(penstock: Penstock) -> None:
+    for body in ("one", "two", "three"):
+        penstock("pub", "t", body)
+    assert penstock("sub", "t", "--subscription", "s", "--count", "1").out == "one\n"
+    assert penstock("sub", "t", "--subscription", "s", "--timeout", "0.1").out == "two\nthree\n"
+
+
+def test_what_was_not_acked_comes_again(penstock: Penstock) -> None:
+    penstock("pub", "t", "one")
+    words = ("sub", "t", "--subscription", "s", "--timeout", "0.2")
+    assert penstock(*words, "--no-ack").out == "one\n"
+    assert penstock(*words, "--count", "1").out == "one\n"
+
+
+def test_json_lines_carry_everything(penstock: Penstock) -> None:
+    penstock("pub", "t", "one", "--key", "k", "--id", "a", "--header", "h=v")
+    answer = penstock("sub", "t", "--subscription", "s", "--count", "1", "--json")
+    (row,) = answer.rows()
+    assert answer.err == ""
+    assert {name: row[name] for name in ("topic", "position", "id", "key", "body", "attempt")} == {
+        "topic": "t",
+        "position": "0:0",
+        "id": "a",
+        "key": "k",
+        "body": "one",
+        "attempt": 1,
+    }
+
+
+def test_a_start_skips_what_lies_before(penstock: Penstock) -> None:
+    for body in ("one", "two", "three"):
+        penstock("pub", "t", body)
+    words = ("sub", "t", "--timeout", "0.1", "--subscription")
+    assert penstock(*words, "a", "--start", "0:1").out == "two\nthree\n"
+    assert penstock(*words, "b", "--start", "latest").out == ""
+    assert penstock(*words, "c", "--start", "2020-01-01").out == "one\ntwo\nthree\n"
+
+
+def test_without_a_name_only_new_messages_are_meant(penstock: Penstock) -> None:
+    penstock("pub", "t", "one")
+    answer = penstock("sub", "t", "--timeout", "0.1")
+    assert (answer.code, answer.out) == (0, "")
+    assert "new messages only" in answer.err
+
+
+def test_fewer_messages_than_asked_is_a_failure(penstock: Penstock) -> None:
+    penstock("pub", "t", "one")
+    answer = penstock(
+        "sub", "t", "--subscription", "s", "--count", "2", "--timeout", "0.1", "--json"
+    )
+    assert answer.code == 1
+    assert answer.error() == {
+        "code": "timeout",
+        "text": "1 message of 2 came before 100 ms without one",
+    }
+
+
+@pytest.mark.parametrize("kind", ["multicast", "key_shared"])
+def test_a_kind_that_is_not_there_yet_is_refused(kind: str, penstock: Penstock) -> None:
+    answer = penstock("sub", "t", "--subscription", "s", "--kind", kind, "--timeout", "0.1")
+    assert answer.code == 1
+    assert "[unsupported]" in answer.err
+
+
+def test_a_kind_that_does_not_exist_is_wrong_usage(penstock: Penstock) -> None:
+    answer = penstock("sub", "t", "--kind", "shred")
+    assert answer.code == 2
+    assert "is not one of shared" in answer.err

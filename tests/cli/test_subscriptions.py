@@ -1,0 +1,77 @@
+import pytest
+
+from tests.cli.conftest import Penstock
+
+
+def test_subscriptions_show_where_every_message_is(penstock: Penstock) -> None:
+    penstock("subscriptions", "create", "orders", "billing")
+    for body in ("one", "two", "three"):
+        penstock("pub", "orders", body)
+    penstock("sub", "orders", "--subscription", "billing", "--count", "1")
+    title, row = penstock("subscriptions", "list").out.splitlines()
+    assert title.split()[:5] == ["TOPIC", "SUBSCRIPTION", "KIND", "CONSUMERS", "WAITING"]
+    assert row.split()[:5] == ["orders", "billing", "shared", "0", "2"]
+    (found,) = penstock("subscriptions", "list", "orders", "--json").json()
+    assert (found["attached"], found["acked"], found["waiting"]) == (3, 1, 2)
+    assert found["unexplained"] == 0
+
+
+def test_no_subscriptions_is_said(penstock: Penstock) -> None:
+    penstock("pub", "orders", "hello")
+    answer = penstock("subscriptions", "list")
+    assert (answer.code, answer.out) == (0, "")
+    assert "no subscriptions" in answer.err
+
+
+def test_a_policy_is_created_and_altered_field_by_field(penstock: Penstock) -> None:
+    words = ("subscriptions", "create", "orders", "billing", "--lease", "2m", "--max-attempts", "3")
+    policy = penstock(*words, "--json").json()["policy"]
+    assert (policy["lease_s"], policy["retry"]) == (120.0, {"max_attempts": 3})
+    changed = penstock(
+        "subscriptions", "alter", "orders", "billing", "--retry-first", "1", "--json"
+    ).json()["policy"]
+    assert (changed["lease_s"], changed["retry"]) == (120.0, {"first_s": 1.0, "max_attempts": 3})
+    unlimited = penstock(
+        "subscriptions", "alter", "orders", "billing", "--max-attempts", "unlimited", "--json"
+    ).json()["policy"]
+    assert unlimited["retry"]["max_attempts"] is None
+
+
+def test_a_start_may_be_chosen(penstock: Penstock) -> None:
+    penstock("pub", "orders", "one")
+    penstock("subscriptions", "create", "orders", "late", "--start", "latest")
+    penstock("subscriptions", "create", "orders", "all")
+    rows = penstock("subscriptions", "list", "--json").json()
+    assert [(row["subscription"], row["waiting"]) for row in rows] == [("all", 1), ("late", 0)]
+
+
+def test_creating_is_told(penstock: Penstock) -> None:
+    answer = penstock("subscriptions", "create", "orders", "billing")
+    assert answer == (0, "", "subscription 'billing' of topic 'orders' exists\n")
+
+
+def test_a_subscription_is_deleted(penstock: Penstock) -> None:
+    penstock("subscriptions", "create", "orders", "billing")
+    answer = penstock("subscriptions", "delete", "orders", "billing", "--json")
+    assert answer.json() == {"deleted": "billing", "topic": "orders"}
+    assert penstock("subscriptions", "list", "--json").json() == []
+
+
+@pytest.mark.parametrize(
+    "words", [["delete", "orders", "biling"], ["alter", "orders", "biling", "--lease", "5"]]
+)
+def test_an_unknown_name_is_answered_with_the_nearest(words: list[str], penstock: Penstock) -> None:
+    penstock("subscriptions", "create", "orders", "billing")
+    answer = penstock("subscriptions", *words)
+    assert answer.code == 1
+    assert "did you mean 'billing'?" in answer.err
+
+
+def test_altering_nothing_is_wrong_usage(penstock: Penstock) -> None:
+    assert penstock("subscriptions", "alter", "orders", "billing").code == 2
+
+
+def test_a_value_out_of_range_is_wrong_usage(penstock: Penstock) -> None:
+    answer = penstock("subscriptions", "create", "orders", "billing", "--lease", "100d", "--json")
+    assert answer.code == 2
+    assert answer.error()["code"] == "invalid-argument"

@@ -1,0 +1,288 @@
+"""What was confirmed, and whether a recovered broker kept it.
+
+A History has one Model per step. A step is *invoked* when its command is given and *confirmed*
+when its answer arrives; `floor` is the newest confirmed step. After a crash the broker must look
+exactly like one of the steps from the floor to the last invoked: nothing confirmed is missing,
+nothing is there that was never asked for, no operation is there by half.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from penstock.batch import Batch
+from penstock.batch.frame import Frame
+from penstock.broker.broker import Broker
+from penstock.delivery.apply import REJECTED
+from penstock.delivery.state import Cursor, Subscription
+from penstock.vocabulary.message import Durability
+from tests.crash.model import Item, Model, Spot, SubView, TopicView, View
+
+
+class Violation(AssertionError):
+    """A promise was broken; the text begins with the id of the invariant."""
+
+
+class Batched(NamedTuple):
+    """One publish, to be tried again after a crash."""
+
+    step: int
+    topic: str
+    born: int
+    partition: int
+    base: int
+    data: bytes
+    count: int
+    publisher: bytes
+    epoch: int
+    sequence: int
+
+
+class Facts(NamedTuple):
+    """What holds at one moment of a workload."""
+
+    floor: int
+    ceiling: int
+    ends: dict[tuple[int, int], int]
+    """(born, partition) → offset after the highest one anybody was told."""
+    now: int
+    wall: int
+    lonely: frozenset[tuple[int, str]]
+    """(born, subscription) whose messages may be out alone: such a loss counts as a failure."""
+
+
+class History:
+    """Everything that was asked for and answered so far."""
+
+    def __init__(self) -> None:
+        self.steps: list[Model] = [Model()]
+        self.views: list[View] = [{}]
+        self.floor = 0
+        self.ends: dict[tuple[int, int], int] = {}
+        self.batches: list[Batched] = []
+        self.stored: dict[tuple[int, Spot], int] = {}
+        """(born, spot) → the step that stored the message."""
+        self.subscribed: dict[tuple[int, str], int] = {}
+        """(born, subscription) → the step that created it."""
+        self.lonely: set[tuple[int, str]] = set()
+        self.confirmed_count = 0
+
+    @property
+    def last(self) -> Model:
+        """The model after the newest step."""
+        return self.steps[-1]
+
+    def propose(self, change: Callable[[Model], None]) -> int:
+        """A new step, invoked and not yet confirmed."""
+        model = self.last.copy()
+        change(model)
+        self.steps.append(model)
+        self.views.append(model.view())
+        step = len(self.steps) - 1
+        for topic in model.topics.values():
+            for spot in topic.held:
+                self.stored.setdefault((topic.born, spot), step)
+        return step
+
+    def confirm(self, step: int) -> None:
+        """The answer for this step arrived: it may never be undone."""
+        self.floor = max(self.floor, step)
+        self.confirmed_count += 1
+
+    def tell(self, born: int, partition: int, end: int) -> None:
+        """Somebody knows the offsets below `end`: none of them may be given out again."""
+        key = (born, partition)
+        self.ends[key] = max(self.ends.get(key, 0), end)
+
+    def delivered(self, topic: str, name: str | None, spot: Spot, item: Item) -> None:
+        """A consumer got this message: it must be the one published there, and durable."""
+        home = self.last.topics[topic]
+        step = self.stored.get((home.born, spot))
+        if step is None:
+            raise Violation(f"S2 phantom: {topic} {spot} was delivered and never published")
+        expected = self.steps[step].topics[topic].held[spot]
+        if item != expected:
+            raise Violation(f"S8 silent corruption: {topic} {spot} is {item}, was {expected}")
+        if name is not None:
+            self.floor = max(self.floor, self.subscribed[home.born, name])
+            sub = self.steps[self.floor].topics[topic].subs[name]
+            if self.floor >= step and spot not in sub.unfinished:
+                raise Violation(f"S13 delivered after its confirmed ack: {topic} {spot} to {name}")
+        self.tell(home.born, spot[0], spot[1] + 1)
+        if home.policy.durability is not Durability.WRITTEN:
+            self.floor = max(self.floor, step)
+
+    def facts(self, now: int, wall: int) -> Facts:
+        """What a crash at this moment must respect."""
+        return Facts(
+            self.floor, len(self.steps) - 1, dict(self.ends), now, wall, frozenset(self.lonely)
+        )
+
+
+# -- looking at a broker --------------------------------------------------------------------------
+
+
+def items(frame: Frame) -> Iterator[tuple[int, Item]]:
+    """(offset, message) of a frame, its checksum verified."""
+    view = Batch(frame.batch)
+    for offset, index in zip(frame.offsets, frame.indexes, strict=True):
+        key = view.keys[index] if view.keys is not None else None
+        yield offset, Item(
+            view.bodies[index], key, frame.id_of(view, index), frame.published_at_of(view, index)
+        )
+
+
+def unfinished(cursor: Cursor) -> list[int]:
+    """Offsets this cursor still has to hand out or has handed out."""
+    end = cursor.partition.next_offset
+    return [o for low, high in cursor.done.gaps(cursor.done.floor, end) for o in range(low, high)]
+
+
+def look(broker: Broker) -> View:
+    """What can be seen of a broker: every held message is read back from its disk."""
+    view: View = {}
+    for shown in broker.topics():
+        topic = broker.state.names[shown["topic"]]
+        held: dict[Spot, Item] = {}
+        for partition, frame in broker.held(topic.name):
+            for offset, item in items(frame):
+                if (partition, offset) in held:
+                    raise Violation(f"S3 {topic.name} {partition}:{offset} is there twice")
+                held[partition, offset] = item
+        is_written = topic.policy.durability is Durability.WRITTEN
+        view[topic.name] = TopicView(
+            topic.policy,
+            len(topic.partitions),
+            None if is_written else tuple(p.next_offset for p in topic.partitions),
+            held,
+            {
+                (p.index, number): (durable.epoch, durable.last)
+                for p in topic.partitions
+                for number, known in (p.publishers or {}).items()
+                if (durable := known.durable()) is not None
+            },
+        )
+    for shown in broker.subscriptions():
+        name = (shown["topic"], shown["subscription"])
+        view[name] = _look_at_subscription(broker, shown)
+    return view
+
+
+def _look_at_subscription(broker: Broker, shown: dict[str, Any]) -> SubView:
+    topic = broker.state.names[shown["topic"]]
+    subscription = (topic.subscriptions or {})[shown["subscription"]]
+    waiting = [(c.partition.index, o) for c in subscription.cursors for o in unfinished(c)]
+    _check_counts(shown, len(waiting))
+    return SubView(
+        subscription.policy, frozenset(waiting), shown["attached"], shown["acked"], shown["dead"],
+        shown["dropped"],
+    )  # fmt: skip
+
+
+def _check_counts(shown: dict[str, Any], waiting: int) -> None:
+    """S15, counted again from the set of unfinished messages instead of the broker's sum."""
+    where = f"{shown['topic']}/{shown['subscription']}"
+    if shown["unexplained"]:
+        raise Violation(f"S15 {where}: unexplained = {shown['unexplained']}")
+    if waiting != shown["leased"] + shown["waiting"] + shown["delayed"]:
+        raise Violation(f"S15 {where}: {waiting} messages are unfinished, counted {shown}")
+    closed = shown["acked"] + shown["dead"] + shown["expired"] + shown["dropped"]
+    if shown["attached"] != waiting + closed:
+        raise Violation(f"S15 {where}: attached is not the sum of the rest: {shown}")
+    for name in ("attached", "acked", "leased", "waiting", "delayed", "dead", "dropped"):
+        if shown[name] < 0:
+            raise Violation(f"S15 {where}: {name} = {shown[name]}")
+
+
+# -- comparing ------------------------------------------------------------------------------------
+
+
+def match(history: History, facts: Facts, broker: Broker) -> int:
+    """The newest step this broker may be at. Raises Violation when there is none."""
+    view = look(broker)
+    trouble = ""
+    for step in range(facts.ceiling, facts.floor - 1, -1):
+        if history.views[step] == view:
+            trouble = wrong_trials(history, facts, step, broker)
+            if not trouble:
+                return step
+    if trouble:
+        raise Violation(trouble)
+    texts = [
+        "; ".join(difference(history.views[step], view))
+        for step in range(facts.floor, facts.ceiling + 1)
+    ]
+    raise Violation(
+        f"no step from {facts.floor} to {facts.ceiling} looks like this. Compared with step "
+        f"{facts.floor}: {texts[0]}. Compared with step {facts.ceiling}: {texts[-1]}"
+    )
+
+
+def difference(expected: View, found: View) -> Iterator[str]:
+    """What differs, in words, with the invariant it breaks."""
+    for name in expected.keys() - found.keys():
+        yield f"S12 {name} is missing"
+    for name in found.keys() - expected.keys():
+        yield f"S12 {name} was not asked for"
+    for name in expected.keys() & found.keys():
+        there, here = expected[name], found[name]
+        if isinstance(there, TopicView) and isinstance(here, TopicView):
+            yield from _topic_difference(str(name), there, here)
+        elif isinstance(there, SubView) and isinstance(here, SubView):
+            yield from _sub_difference(str(name), there, here)
+
+
+def _topic_difference(name: str, there: TopicView, here: TopicView) -> Iterator[str]:
+    for spot in sorted(there.held.keys() - here.held.keys()):
+        yield f"S1 lost-write: {name} {spot} {there.held[spot]}"
+    for spot in sorted(here.held.keys() - there.held.keys()):
+        yield f"S2 phantom: {name} {spot} {here.held[spot]}"
+    for spot in sorted(there.held.keys() & here.held.keys()):
+        if there.held[spot] != here.held[spot]:
+            yield f"S3 {name} {spot} is {here.held[spot]} and was {there.held[spot]}"
+    if there.ends != here.ends:
+        yield f"S3 {name} ends at {here.ends} and should at {there.ends}"
+    if there.publishers != here.publishers:
+        yield f"S7 {name} knows publishers {here.publishers}, should {there.publishers}"
+    if (there.policy, there.partitions) != (here.policy, here.partitions):
+        yield f"S12 {name} is {here[:2]} and should be {there[:2]}"
+
+
+def _sub_difference(name: str, there: SubView, here: SubView) -> Iterator[str]:
+    if missing := there.unfinished - here.unfinished:
+        yield f"S1 {name} will never get {sorted(missing)}"
+    if again := here.unfinished - there.unfinished:
+        yield f"S13 {name} would get again {sorted(again)}"
+    if there[2:] != here[2:]:
+        yield f"S15 {name} counts {here[2:]} and should {there[2:]} (attached, acked, dead, dropped)"
+    if there.policy != here.policy:
+        yield f"S12 {name} has policy {here.policy}, should {there.policy}"
+
+
+def wrong_trials(history: History, facts: Facts, step: int, broker: Broker) -> str:
+    """D1 and D2: failures survive; a crash adds at most one, and only to what was out alone."""
+    for name, topic in history.steps[step].topics.items():
+        for sub_name, sub in topic.subs.items():
+            subscription = (broker.state.names[name].subscriptions or {})[sub_name]
+            for spot, count in sub.unfinished.items():
+                counted = subscription.cursors[spot[0]].trial(spot[1]).counted
+                spare = (topic.born, sub_name) in facts.lonely
+                if not min(count, REJECTED) <= counted <= count + spare:
+                    return f"D1 {name}/{sub_name} {spot} failed {count} times, known {counted}"
+                if is_hopeless(subscription, counted) != is_doomed(subscription, spot):
+                    return f"D3 {name}/{sub_name} {spot} failed {counted} times: doomed or not"
+    return ""
+
+
+def is_hopeless(subscription: Subscription, counted: int) -> bool:
+    """True when the contract sends the message to the dead letters."""
+    limit = subscription.policy.retry.max_attempts
+    is_dead_topic = ".dead." in subscription.topic.name
+    return not is_dead_topic and (
+        counted >= REJECTED or (limit is not None and counted >= limit)
+    )
+
+
+def is_doomed(subscription: Subscription, spot: Spot) -> bool:
+    """True when the broker is about to move the message."""
+    doomed = subscription.cursors[spot[0]].doomed
+    return doomed is not None and spot[1] in doomed

@@ -1,0 +1,451 @@
+"""A broker on a recording disk, driven by hand, with its History written beside it.
+
+Every method gives one command, commits, and confirms exactly when the answer arrives. Nothing
+happens on its own: no threads, a clock that stands still, randomness from a seed.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Final
+from unittest import mock
+
+from penstock.batch import encode_many
+from penstock.batch.frame import Slice
+from penstock.broker.broker import Broker, Sink, Stored
+from penstock.broker.mailbox import DIRECT
+from penstock.delivery.apply import REJECTED
+from penstock.delivery.state import Consumer
+from penstock.journal.memory import Image, MemoryDisk
+from penstock.journal.settings import JournalSettings
+from penstock.vocabulary.claims import Claim
+from penstock.vocabulary.message import Durability, Message, render_id
+from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.records import Cause
+from tests.crash.model import Item, Model, Spot
+from tests.crash.oracle import Batched, History, Violation, items
+
+SEED: Final = 20_240_229
+SETTINGS: Final = JournalSettings(
+    segment_bytes_min=4096, segment_bytes_max=4096, reserve_bytes=0, is_zeroing=False
+)
+WALL: Final = 1_700_000_000_000
+ALICE: Final = bytes(15) + b"\x02"
+BOB: Final = b"\x01" + bytes(14) + b"\x04"
+"""A publisher with a generated id, and a named one."""
+TWICE: Final = SubscriptionPolicy(retry=Retry(first_s=1.0, max_s=8.0, max_attempts=2))
+
+
+class Hand:
+    """A clock that moves when told."""
+
+    def __init__(self, now: int = 1_000_000, wall: int = WALL) -> None:
+        self._now, self._wall = now, wall
+
+    def now(self) -> int:
+        return self._now
+
+    def wall(self) -> int:
+        return self._wall
+
+    def advance(self, milliseconds: int) -> None:
+        self._now += milliseconds
+        self._wall += milliseconds
+
+
+@contextmanager
+def chance(seed: str) -> Iterator[None]:
+    """Store ids and salts from a seed, so that a failure repeats."""
+    with mock.patch.object(os, "urandom", Random(seed).randbytes):
+        yield
+
+
+class Holder:
+    """A consumer and what it holds: spot → (lease, attempt)."""
+
+    def __init__(self, topic: str, subscription: str | None, credit: int) -> None:
+        self.topic = topic
+        self.subscription = subscription
+        self.credit = credit
+        self.held: dict[Spot, tuple[int, int]] = {}
+        self.closed: Any = None
+        self.consumer: Consumer
+
+
+class Run:
+    """One workload in progress."""
+
+    def __init__(self, disk: MemoryDisk | None = None, settings: JournalSettings = SETTINGS) -> None:
+        self.disk = disk or MemoryDisk(record=True)
+        self.settings = settings
+        self.clock = Hand()
+        self.history = History()
+        self.holders: list[Holder] = []
+        self.sequences: dict[tuple[int, int, bytes], tuple[int, int]] = {}
+        """(born, partition, publisher) → (epoch, next sequence)."""
+        self.is_watched = True
+        """False while a workload prepares the store it starts from."""
+        self.broker: Broker
+
+    def open(self) -> None:
+        self.broker = Broker.open(self.disk, self.settings, self.clock, threads=False)
+        for name, topic in self.history.last.topics.items():
+            if topic.policy.durability is Durability.WRITTEN:
+                partitions = self.broker.state.names[name].partitions
+                topic.ends = [partition.next_offset for partition in partitions]
+
+    # -- the two halves of every command ---------------------------------------------------------
+
+    def commit(self) -> None:
+        """Does all work that waits."""
+        engine = self.broker.engine
+        while engine.commit_once() or engine.run_jobs():
+            pass
+
+    def _propose(self, change: Callable[[Model], None]) -> int:
+        return self.history.propose(change)
+
+    def _when_durable(self, step: int) -> None:
+        """Asks for a flush; its answer confirms the step."""
+
+        def answer(result: Any) -> None:
+            if not isinstance(result, BaseException):
+                self.history.confirm(step)
+
+        self.broker.flush(DIRECT, answer)
+
+    def settle(self) -> None:
+        """Commits, and confirms everything proposed so far."""
+        self._when_durable(len(self.history.steps) - 1)
+        self.commit()
+
+    # -- topics and subscriptions ----------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, **policy: Any) -> None:
+        chosen = TopicPolicy(**policy)
+        step = self._propose(lambda m: m.create_topic(name, partitions, chosen))
+        self.broker.create_topic(name, partitions, chosen)
+        self.history.confirm(step)
+
+    def alter_topic(self, name: str, **policy: Any) -> None:
+        def change(model: Model) -> None:
+            model.topics[name].policy = TopicPolicy(**policy)
+
+        step = self._propose(change)
+        self.broker.alter_topic(name, policy)
+        self.history.confirm(step)
+
+    def delete_topic(self, name: str) -> None:
+        step = self._propose(lambda m: m.delete_topic(name))
+        self.broker.delete_topic(name)
+        self.history.confirm(step)
+
+    def subscribe(
+        self, topic: str, name: str, policy: SubscriptionPolicy = TWICE, *, start: str = "earliest"
+    ) -> None:
+        self._propose_sub(topic, name, policy, start)
+        step = len(self.history.steps) - 1
+        self.broker.create_subscription(topic, name, policy, start)
+        self.history.confirm(step)
+
+    def _propose_sub(
+        self, topic: str, name: str, policy: SubscriptionPolicy, start: str = "earliest"
+    ) -> None:
+        self._propose_topic(topic)
+        home = self.history.last.topics[topic]
+        starts = tuple(home.ends) if start == "latest" else (0,) * len(home.ends)
+        step = self._propose(lambda m: m.create_sub(topic, name, policy, starts))
+        self.history.subscribed[home.born, name] = step
+
+    def _propose_topic(self, topic: str) -> None:
+        if topic not in self.history.last.topics:
+            self._propose(lambda m: m.create_topic(topic, 1, TopicPolicy()))
+
+    def alter_subscription(self, topic: str, name: str, policy: SubscriptionPolicy) -> None:
+        def change(model: Model) -> None:
+            model.topics[topic].subs[name].policy = policy
+
+        step = self._propose(change)
+        changes = {field: getattr(policy, field) for field in policy.__struct_fields__}
+        self.broker.alter_subscription(topic, name, changes)
+        self.history.confirm(step)
+
+    def unsubscribe(self, topic: str, name: str) -> None:
+        step = self._propose(lambda m: m.delete_sub(topic, name))
+        self.broker.delete_subscription(topic, name)
+        self.history.confirm(step)
+
+    # -- publishing ------------------------------------------------------------------------------
+
+    def publish(
+        self, topic: str, *bodies: bytes, partition: int = 0, publisher: bytes = ALICE,
+        key: str | None = None, ids: list[str] | None = None, is_new_epoch: bool = False,
+        is_committed: bool = True,
+    ) -> None:  # fmt: skip
+        """One batch under the publisher's next sequence."""
+        self._propose_topic(topic)
+        home = self.history.last.topics[topic]
+        place = (home.born, partition, publisher)
+        epoch, sequence = self.sequences.get(place, (0, 0))
+        if is_new_epoch:
+            epoch, sequence = epoch + 1, 0
+        self.sequences[place] = (epoch, sequence + len(bodies))
+        given: list[str | None] = [*ids] if ids else [None] * len(bodies)
+        data = encode_many(
+            [Message(body=b, key=key, id=i) for b, i in zip(bodies, given, strict=True)]
+        )
+        fresh = [
+            Item(b, key, i or render_id(publisher, epoch, sequence + n), self.clock.wall())
+            for n, (b, i) in enumerate(zip(bodies, given, strict=True))
+        ]
+        last = sequence + len(bodies) - 1
+        step = self._propose(
+            lambda m: m.publish(
+                topic, partition, fresh, publisher=publisher, epoch=epoch, last=last
+            )
+        )
+        batch = Batched(
+            step, topic, home.born, partition, home.ends[partition], data, len(bodies), publisher,
+            epoch, sequence,
+        )  # fmt: skip
+        self.history.batches.append(batch)
+        self._send(batch, is_duplicate=False)
+        if is_committed:
+            self.commit()
+
+    def retry(self, number: int = -1, *, is_committed: bool = True) -> None:
+        """Publishes an earlier batch again, as a client that got no answer does."""
+        self._send(self.history.batches[number], is_duplicate=True)
+        if is_committed:
+            self.commit()
+
+    def _send(self, batch: Batched, *, is_duplicate: bool) -> None:
+        def answer(result: Any) -> None:
+            if isinstance(result, BaseException):
+                return
+            assert isinstance(result, Stored)
+            if result.base != batch.base or result.is_duplicate != is_duplicate:
+                raise Violation(f"S3 {batch[:5]} was answered with {result}")
+            self.history.tell(batch.born, batch.partition, batch.base + batch.count)
+            if result.durability is not Durability.WRITTEN:
+                self.history.confirm(batch.step)
+
+        self.broker.publish(
+            batch.topic, batch.partition, batch.data, batch.count, batch.publisher, batch.epoch,
+            batch.sequence, DIRECT, answer,
+        )  # fmt: skip
+
+    # -- consuming -------------------------------------------------------------------------------
+
+    def attach(
+        self, topic: str, name: str | None, policy: SubscriptionPolicy | None = TWICE,
+        *, credit: int = 1000, start: str | None = None, is_committed: bool = True,
+    ) -> Holder:  # fmt: skip
+        self._propose_topic(topic)
+        if name is not None and name not in self.history.last.topics[topic].subs:
+            self._propose_sub(topic, name, policy or SubscriptionPolicy(), start or "earliest")
+        if credit == 1 and name is not None:
+            self.history.lonely.add((self.history.last.topics[topic].born, name))
+        holder = Holder(topic, name, credit)
+
+        def take(piece: Slice) -> None:
+            self._take(holder, piece)
+
+        def close(reason: Any) -> None:
+            holder.closed = reason
+
+        holder.consumer = self.broker.attach(
+            topic, name, policy, start, credit, 1 << 26, "c", Sink(DIRECT, take, close)
+        )
+        self.holders.append(holder)
+        if is_committed:
+            self.settle()
+        return holder
+
+    def _take(self, holder: Holder, piece: Slice) -> None:
+        for frame in piece.frames:
+            for offset, item in items(frame):
+                spot = (piece.partition, offset)
+                self._check_alone(holder, spot)
+                self.history.delivered(holder.topic, holder.subscription, spot, item)
+                holder.held[spot] = (piece.lease_id, piece.attempt)
+
+    def _check_alone(self, holder: Holder, spot: Spot) -> None:
+        """At any moment a message is with one consumer of a subscription at most."""
+        for other in self.holders:
+            same = (other.topic, other.subscription) == (holder.topic, holder.subscription)
+            lease = other.held.get(spot)
+            if same and lease is not None and lease[0] in other.consumer.leases:
+                raise Violation(f"shared: {holder.topic} {spot} is out twice")
+
+    def ack(self, holder: Holder, *offsets: int, partition: int = 0, is_committed: bool = True) -> None:
+        """Acks, waits for the flush."""
+        spots = [(partition, offset) for offset in offsets]
+        assert holder.subscription is not None
+        topic, name = holder.topic, holder.subscription
+        self._propose(lambda m: m.finish(topic, name, spots))
+        refused = self.broker.ack(holder.consumer, self.claims(holder, spots))
+        assert not refused, refused
+        self.forget(holder, spots)
+        if is_committed:
+            self.settle()
+
+    @staticmethod
+    def claims(holder: Holder, spots: list[Spot]) -> list[Claim]:
+        return [
+            Claim(holder.held[spot][0], spot[0], holder.held[spot][1], ((spot[1], spot[1] + 1),))
+            for spot in spots
+        ]
+
+    @staticmethod
+    def forget(holder: Holder, spots: list[Spot]) -> None:
+        for spot in spots:
+            del holder.held[spot]
+
+    def nack(
+        self, holder: Holder, offset: int, *, partition: int = 0, delay_s: float | None = 0.0,
+        cause: Cause = Cause.NACKED, is_committed: bool = True, is_kept: bool = False,
+    ) -> None:  # fmt: skip
+        """Brings one message back; `is_kept`: the consumer remembers its token."""
+        spot = (partition, offset)
+        assert holder.subscription is not None
+        topic, name = holder.topic, holder.subscription
+        count = REJECTED if cause is Cause.REJECTED else 1
+        if cause is not Cause.UNSTARTED:
+            self._propose(lambda m: m.fail(topic, name, [spot], count))
+        [claim] = self.claims(holder, [spot])
+        refused = self.broker.give_back(holder.consumer, claim, cause, delay_s, "it failed")
+        assert not refused, refused
+        if not is_kept:
+            self.forget(holder, [spot])
+        if is_committed:
+            self.settle()
+
+    def reject(self, holder: Holder, offset: int, **options: Any) -> None:
+        self.nack(holder, offset, cause=Cause.REJECTED, **options)
+
+    def detach(self, holder: Holder, *, is_clean: bool = True) -> None:
+        """Leaves; a lone message lost with its consumer has failed once more."""
+        if not is_clean and len(holder.held) == 1 and holder.subscription is not None:
+            topic, name, spots = holder.topic, holder.subscription, list(holder.held)
+            self._propose(lambda m: m.fail(topic, name, spots))
+        self.broker.detach(holder.consumer, {}, DIRECT, lambda _: None, is_clean=is_clean)
+        self.holders.remove(holder)
+        self.forget(holder, list(holder.held))
+        self.settle()
+
+    def pass_time(self, seconds: float) -> None:
+        """Moves the clock and does what time demands: expiry, back-off, retention."""
+        self.clock.advance(int(seconds * 1000))
+        now = self.clock.now()
+        for holder in self.holders:
+            for lease in list(holder.consumer.leases.values()):
+                spots = [s for s, (number, _) in holder.held.items() if number == lease.id]
+                if lease.deadline <= now and holder.subscription is not None and spots:
+                    topic, name = holder.topic, holder.subscription
+                    self._propose(lambda m, t=topic, n=name, s=spots: m.fail(t, n, s))
+                    self.forget(holder, spots)
+        self._propose_retention()
+        self.broker.tick()
+        self.settle()
+
+    def _propose_retention(self) -> None:
+        for name, topic in self.history.last.topics.items():
+            keep = topic.policy.retain_s
+            for partition in range(len(topic.ends)):
+                old = [
+                    spot
+                    for spot in sorted(topic.retained)
+                    if spot[0] == partition
+                    and keep is not None
+                    and topic.held[spot].published_at <= self.clock.wall() - keep * 1000
+                ]
+                if old:
+                    self._propose(lambda m, n=name, s=old: m.remove(n, s))
+
+    # -- dead letters ----------------------------------------------------------------------------
+
+    def bury_all(self) -> None:
+        """Moves all that is doomed, in the order the broker does."""
+        for cursor in self.broker.engine.doomed:
+            topic, name = cursor.subscription.topic.name, cursor.subscription.name
+            sub = self.history.last.topics[topic].subs[name]
+            limit = sub.policy.retry.max_attempts
+            spots = [
+                spot
+                for spot, count in sorted(sub.unfinished.items())
+                if spot[0] == cursor.partition.index and limit is not None and count >= limit
+            ]
+            if spots:
+                self._propose(lambda m, t=topic, n=name, s=spots: m.bury(t, n, s))
+        step = len(self.history.steps) - 1
+        self.broker.keeper.move_doomed()
+        self.history.confirm(step)
+        self.commit()
+
+    def bury(self, topic: str, name: str, *spots: Spot) -> None:
+        """Moves what is doomed; the caller says what that must be."""
+        step = self._propose(lambda m: m.bury(topic, name, list(spots)))
+        assert self.broker.keeper.move_doomed()
+        self.history.confirm(step)
+        self.commit()
+
+    def redrive(self, topic: str, name: str, *spots: Spot) -> None:
+        step = self._propose(lambda m: m.redrive(topic, name, list(spots)))
+        wanted = {offset for _, offset in spots}
+        count = self.broker.redrive(
+            topic, name, lambda frame, _, index: _offset(frame, index) in wanted, None, is_dry=False
+        )
+        assert count == len(spots)
+        self.history.confirm(step)
+        self.commit()
+
+    def purge(self, topic: str, name: str, *spots: Spot) -> None:
+        grave = f"{topic}.dead.{name}"
+        step = self._propose(lambda m: m.remove(grave, spots))
+        wanted = {offset for _, offset in spots}
+        count = self.broker.purge_dead(
+            topic, name, lambda frame, _, index: _offset(frame, index) in wanted, None, is_dry=False
+        )
+        assert count == len(spots)
+        self.history.confirm(step)
+
+    # -- keeping ---------------------------------------------------------------------------------
+
+    def snapshot(self) -> None:
+        self.broker.keeper.snapshot()
+
+    def roll(self) -> None:
+        """The next record begins a new segment."""
+        self.broker.journal.must_roll = True
+
+    def compact(self, sequence: int) -> None:
+        self.broker.keeper.compact(self.broker.journal.index.segments[sequence])
+
+    def free(self) -> int:
+        return self.broker.journal.free_segments()
+
+    def mark(self) -> None:
+        self.broker.journal.mark()
+
+    def close(self) -> None:
+        """A clean stop: what consumers held was not started, so no attempt is counted."""
+        for holder in self.holders:
+            self.forget(holder, list(holder.held))
+        self.holders.clear()
+        self.broker.close()
+
+    def kill(self) -> None:
+        """The process dies, the machine goes on: nothing is lost, nothing is finished."""
+        image: Image = self.disk.image()
+        # Whoever was lost twice is delivered alone from then on.
+        self.history.lonely.update(self.history.subscribed)
+        self.holders.clear()
+        watcher = self.disk.on_operation
+        self.disk = MemoryDisk.from_image(image, record=True)
+        self.disk.on_operation = watcher
+
+
+def _offset(frame: Any, index: int) -> int:
+    return int(frame.offsets[list(frame.indexes).index(index)])

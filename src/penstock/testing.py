@@ -22,7 +22,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.client.blocking import BlockingClient
 from penstock.client.client import Client, check_options
-from penstock.drivers.embedded import MEMORY, EmbeddedDriver
+from penstock.drivers.embedded import MEMORY, EmbeddedDriver, Share
 from penstock.journal.memory import MemoryDisk
 from penstock.vocabulary.errors import Closed, InvalidArgument
 from penstock.vocabulary.message import Durability
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     """A pytest fixture: a MemoryBroker, closed at the end of the test."""
 
 SETTLE_S_MAX: Final = 10.0
+POLL_S: Final = 0.0005
 STEPS_PER_LEASE: Final = 10
 """Time moves in steps, so that consumers renew their leases on the way as they really would."""
 
@@ -68,7 +69,6 @@ class MemoryBroker:
             MemoryDisk(), clock=self.clock, timers=False, durability=Durability.MEMORY
         )
         self._clients: list[Client] = []
-        self._drivers: list[EmbeddedDriver] = []
 
     def __enter__(self) -> Self:
         return self
@@ -82,22 +82,34 @@ class MemoryBroker:
         self.close()
 
     def client(self, **options: Any) -> Client:
-        """A client of this broker, opened like any other; options as for `connect`."""
+        """A client of this broker: open at once inside a running loop, else opened like any other.
+
+        Options as for `connect`.
+        """
         check_options(options)
-        client = Client("memory:", self._open_driver, **options)
+        client = Client("memory:", self._open, **options)
+        try:
+            loop = get_running_loop()
+        except RuntimeError:
+            loop = None
+        if loop is not None:
+            client.attach_to(self._connect(loop), loop)
         self._clients.append(client)
         return client
 
     def client_blocking(self, **options: Any) -> BlockingClient:
         """The blocking twin of `client`."""
-        return BlockingClient(self.client(**options))
+        client = Client("memory:", self._open, **options)
+        self._clients.append(client)
+        return BlockingClient(client)
 
-    async def _open_driver(self) -> EmbeddedDriver:
+    async def _open(self) -> EmbeddedDriver:
+        return self._connect(get_running_loop())
+
+    def _connect(self, loop: AbstractEventLoop) -> EmbeddedDriver:
         if self.broker.engine.is_closed:
             raise Closed("this MemoryBroker was closed")
-        driver = EmbeddedDriver(_Whole(self.broker), get_running_loop(), MEMORY)
-        self._drivers.append(driver)
-        return driver
+        return EmbeddedDriver(_Owned(self.broker), loop, MEMORY)
 
     def advance(self, seconds: float) -> None:
         """Moves time, and returns when its consequences are true.
@@ -105,13 +117,14 @@ class MemoryBroker:
         On the way clients send their acks and renew what they hold. What became deliverable
         arrives as soon as the test awaits something.
         """
-        self._before()
+        self._catch_up()
         left = seconds
         while left > 0:
-            step = min(left, self._step())
+            step = min(left, self._step_s())
             self.clock.advance(step)
             left -= step
-            self._tick()
+            self.broker.tick()
+            self._catch_up()
 
     def settle(self) -> None:
         """Returns when everything decided so far is durable and applied, dead letters included."""
@@ -123,8 +136,54 @@ class MemoryBroker:
             pending.wait()
             if not (engine.has_pending or engine.jobs or engine.doomed):
                 return
-            time.sleep(0.0005)
+            time.sleep(POLL_S)
 
     def close(self) -> None:
-        """Ends the broker; its clients find it closed."""
+        """Ends the broker; clients that are still open find it closed."""
         self.broker.close()
+
+    def _catch_up(self) -> None:
+        self.settle()
+        for client in self._clients:
+            client.catch_up()
+        self.settle()
+
+    def _step_s(self) -> float:
+        """Short steps while something is leased, one jump otherwise."""
+        engine = self.broker.engine
+        with engine.lock:
+            leases = [
+                consumer.subscription.policy.lease_s
+                for consumer in engine.consumers.values()
+                if consumer.leases
+            ]
+        return min(leases, default=float("inf")) / STEPS_PER_LEASE
+
+
+class _Owned(Share):
+    """A part in a broker that somebody else closes."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def again(self) -> "_Owned":
+        return self
+
+    def release(self) -> None:
+        """Its owner does that."""
+
+
+def __getattr__(name: str) -> Any:
+    # pytest is needed for the fixture only, and so is imported only for it.
+    if name != "penstock_broker":
+        raise AttributeError(f"module 'penstock.testing' has no attribute {name!r}")
+    import pytest  # noqa: PLC0415
+
+    @pytest.fixture(name="penstock_broker")
+    def fixture() -> Iterator[MemoryBroker]:
+        """A broker in memory, with a clock the test moves."""
+        with MemoryBroker() as broker:
+            yield broker
+
+    globals()[name] = fixture
+    return fixture

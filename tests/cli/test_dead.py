@@ -19,7 +19,7 @@ async def _fail(url: str, reasons: list[str]) -> None:
             for _ in reasons:
                 message = await deliveries.receive(timeout_s=5.0)
                 assert message is not None
-                message.reject(message.body.decode())
+                message.reject((message.body or b"").decode())
             await deliveries.flush()
         ends = time.monotonic() + 5
         while len(await client.dead_letters("orders", "billing")) < len(reasons):

@@ -42,13 +42,20 @@ def test_json_lines_carry_everything(penstock: Penstock) -> None:
     }
 
 
-def test_a_start_skips_what_lies_before(penstock: Penstock) -> None:
+@pytest.mark.parametrize(
+    ("start", "out"),
+    [
+        ("0:1", "two\nthree\n"),
+        ("latest", ""),
+        ("earliest", "one\ntwo\nthree\n"),
+        ("2020-01-01", "one\ntwo\nthree\n"),
+    ],
+)
+def test_a_start_skips_what_lies_before(start: str, out: str, penstock: Penstock) -> None:
     for body in ("one", "two", "three"):
         penstock("pub", "t", body)
-    words = ("sub", "t", "--timeout", "0.1", "--subscription")
-    assert penstock(*words, "a", "--start", "0:1").out == "two\nthree\n"
-    assert penstock(*words, "b", "--start", "latest").out == ""
-    assert penstock(*words, "c", "--start", "2020-01-01").out == "one\ntwo\nthree\n"
+    words = ("sub", "t", "--timeout", "0.1", "--subscription", "s", "--start")
+    assert penstock(*words, start).out == out
 
 
 def test_without_a_name_only_new_messages_are_meant(penstock: Penstock) -> None:

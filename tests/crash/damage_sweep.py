@@ -91,11 +91,14 @@ class Sweep:
             yield f"open raised {error!r}"
             return
         else:
-            now = picture(broker)
-            is_reported = broker.health()["status"] != "ok"
-            yield from self._opened(broker, now, hurt, is_reported=is_reported)
-            if now.missing or is_chosen:
-                yield from self._consume(broker, now)
+            try:
+                now = picture(broker)
+                is_reported = broker.health()["status"] != "ok"
+                yield from self._opened(broker, now, hurt, is_reported=is_reported)
+                if now.missing or is_chosen:
+                    yield from self._consume(broker, now)
+            except Exception as error:  # noqa: BLE001 - a reader never meets an exception
+                yield f"wrong: reading raised {error!r}"
             gone = broken.keys() - set(disk.names())
             if gone:
                 yield f"deleted {gone}"

@@ -23,8 +23,8 @@ from tests.crash.run import SEED, Hand, Run, chance
 Workload = Callable[[Run], None]
 
 QUICK_POLICIES: Final = (
-    Policy.DROP_ALL, Policy.KEEP_ALL, Policy.PREFIX, Policy.TORN_SUFFIX, Policy.GARBAGE_TAIL,
-    Policy.NAMES_LOST,
+    Policy.DROP_ALL, Policy.KEEP_ALL, Policy.PREFIX, Policy.ONE_MISSING, Policy.TORN_PREFIX,
+    Policy.TORN_SUFFIX, Policy.GARBAGE_TAIL, Policy.NAMES_LOST, Policy.CONTENT_LOST,
 )  # fmt: skip
 """What the second crash of a pair leaves in the short form."""
 
@@ -64,14 +64,15 @@ class Enumeration:
 
     def __init__(
         self, workload: Workload, *, policies: Sequence[Policy] = ALL_POLICIES,
-        depth2_policies: Sequence[Policy] = QUICK_POLICIES, depth2_stride: int = 16,
-        kill_stride: int = 4, seed: int = SEED,
+        depth2_policies: Sequence[Policy] = QUICK_POLICIES, depth2_stride: int = 1,
+        kill_stride: int = 4, damage_stride: int = 4, seed: int = SEED,
     ) -> None:  # fmt: skip
         self.workload = workload
         self.policies = policies
         self.depth2_policies = depth2_policies
         self.depth2_stride = depth2_stride
         self.kill_stride = kill_stride
+        self.damage_stride = damage_stride
         self.seed = seed
         self.figures = Figures()
         self.run = Run()
@@ -127,8 +128,13 @@ class Enumeration:
         if known is not None and facts.floor <= known:
             return
         self.figures.hashes.add(key)
-        is_deep = self.depth2_stride and len(self._steps) % self.depth2_stride == 0
-        self._steps[key] = self._check(image, facts, is_deep=bool(is_deep))
+        number = len(self._steps)
+        is_deep = bool(self.depth2_stride) and number % self.depth2_stride == 0
+        self._steps[key] = self._check(image, facts, is_deep=is_deep)
+        if self.damage_stride and number % self.damage_stride == 0:
+            for label, each in damaged(image):
+                with self._named(label):
+                    self._check_damaged(each, facts)
 
     def _check(self, image: Image, facts: Facts, *, is_deep: bool) -> int:
         """Recovers twice: the second time must change nothing (S11)."""
@@ -148,9 +154,6 @@ class Enumeration:
         for label, each in deeper:
             with self._named(label):
                 self._check_deeper(each, facts)
-        for label, each in damaged(image):
-            with self._named(label):
-                self._check_damaged(each, facts)
         return step
 
     def _recover(self, disk: MemoryDisk, facts: Facts, depth: str) -> Broker:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import Any, Final
-from unittest import mock
 
 from penstock.batch import encode_many
 from penstock.batch.frame import Slice
 from penstock.broker.broker import Broker, Sink, Stored
 from penstock.broker.mailbox import DIRECT
+from penstock.delivery import admin
 from penstock.delivery.apply import REJECTED
 from penstock.delivery.state import Consumer
 from penstock.journal.memory import Image, MemoryDisk
@@ -22,7 +22,7 @@ from penstock.journal.settings import JournalSettings
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.message import Durability, Message, render_id
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
-from penstock.vocabulary.records import Cause
+from penstock.vocabulary.records import Cause, SubscriptionDeleted, TopicDeleted
 from tests.crash.model import Item, Model, Spot
 from tests.crash.oracle import Batched, History, Violation, items
 
@@ -57,8 +57,11 @@ class Hand:
 @contextmanager
 def chance(seed: str) -> Iterator[None]:
     """Store ids and salts from a seed, so that a failure repeats."""
-    with mock.patch.object(os, "urandom", Random(seed).randbytes):
+    real, os.urandom = os.urandom, Random(seed).randbytes
+    try:
         yield
+    finally:
+        os.urandom = real
 
 
 class Holder:
@@ -86,6 +89,8 @@ class Run:
         """(born, partition, publisher) → (epoch, next sequence)."""
         self.is_watched = True
         """False while a workload prepares the store it starts from."""
+        self.trouble: BaseException | None = None
+        """The newest error somebody was answered with."""
         self.broker: Broker
 
     def open(self) -> None:
@@ -102,6 +107,9 @@ class Run:
         engine = self.broker.engine
         while engine.commit_once() or engine.run_jobs():
             pass
+        if self.trouble is not None:
+            trouble, self.trouble = self.trouble, None
+            raise trouble
 
     def _propose(self, change: Callable[[Model], None]) -> int:
         return self.history.propose(change)
@@ -110,7 +118,9 @@ class Run:
         """Asks for a flush; its answer confirms the step."""
 
         def answer(result: Any) -> None:
-            if not isinstance(result, BaseException):
+            if isinstance(result, BaseException):
+                self.trouble = result
+            else:
                 self.history.confirm(step)
 
         self.broker.flush(DIRECT, answer)
@@ -140,6 +150,20 @@ class Run:
         step = self._propose(lambda m: m.delete_topic(name))
         self.broker.delete_topic(name)
         self.history.confirm(step)
+
+    def begin_deleting(self, topic: str, name: str | None = None) -> None:
+        """Decides a deletion and leaves it waiting, as the commit thread finds it."""
+        engine, state = self.broker.engine, self.broker.state
+        record: TopicDeleted | SubscriptionDeleted
+        with engine.lock:
+            found = admin.find_topic(state, topic)
+            if name is None:
+                self._propose(lambda m: m.delete_topic(topic))
+                record = admin.decide_delete_topic(state, found)
+            else:
+                self._propose(lambda m: m.delete_sub(topic, name))
+                record = admin.decide_delete_subscription(admin.find_subscription(found, name))
+            engine.submit(record, None)
 
     def subscribe(
         self, topic: str, name: str, policy: SubscriptionPolicy = TWICE, *, start: str = "earliest"
@@ -223,6 +247,7 @@ class Run:
     def _send(self, batch: Batched, *, is_duplicate: bool) -> None:
         def answer(result: Any) -> None:
             if isinstance(result, BaseException):
+                self.trouble = result
                 return
             assert isinstance(result, Stored)
             if result.base != batch.base or result.is_duplicate != is_duplicate:
@@ -380,14 +405,19 @@ class Run:
             if spots:
                 self._propose(lambda m, t=topic, n=name, s=spots: m.bury(t, n, s))
         step = len(self.history.steps) - 1
-        self.broker.keeper.move_doomed()
+        self._move_doomed()
         self.history.confirm(step)
         self.commit()
+
+    def _move_doomed(self) -> None:
+        """The keeper keeps a failure of the disk to itself; the next command meets it."""
+        self.broker.keeper.move_doomed()
+        self.broker.engine.check_alive()
 
     def bury(self, topic: str, name: str, *spots: Spot) -> None:
         """Moves what is doomed; the caller says what that must be."""
         step = self._propose(lambda m: m.bury(topic, name, list(spots)))
-        assert self.broker.keeper.move_doomed()
+        self._move_doomed()
         self.history.confirm(step)
         self.commit()
 

@@ -259,6 +259,44 @@ def subscriptions_change(run: Run) -> None:
     run.unsubscribe("orders", "late")
 
 
+def deletion_meets_the_clock(run: Run) -> None:
+    """Retention falls due while the deletion of its topic waits to be written."""
+    run.open()
+    run.create_topic("orders", retain_s=1.0)
+    run.publish("orders", b"old")
+    run.begin_deleting("orders")
+    run.pass_time(5.0)
+    run.publish("other", b"next")
+
+
+def deletion_meets_compaction(run: Run) -> None:
+    run.open()
+    run.publish("orders", b"a")
+    run.publish("other", b"b")
+    run.roll()
+    run.publish("other", b"c")
+    run.begin_deleting("orders")
+    run.compact(1)
+    run.settle()
+
+
+def deletion_meets_dead_letters(run: Run) -> None:
+    """Doomed messages whose subscription, and then whose dead-letter topic, is being deleted."""
+    run.open()
+    first, second = run.attach("a", "s"), run.attach("b", "s")
+    run.publish("a", b"a0")
+    run.publish("b", b"b0", b"b1")
+    run.reject(second, 0)
+    run.bury("b", "s", (0, 0))
+    run.reject(first, 0)
+    run.reject(second, 1)
+    run.detach(first)
+    run.begin_deleting("a", "s")
+    run.begin_deleting("b.dead.s")
+    run.broker.keeper.move_doomed()
+    run.settle()
+
+
 def retention(run: Run) -> None:
     """What nobody subscribed to goes when its time is over; what somebody holds stays."""
     run.open()
@@ -586,7 +624,8 @@ SETTLING = (
     consumers_come_and_go, rejected_and_purged, dead_twice, dead_letters_of_two,
 )  # fmt: skip
 CHANGING = (
-    topics_change, subscriptions_change, retention, written_topic, clean_stops,
+    topics_change, subscriptions_change, deletion_meets_the_clock, deletion_meets_compaction,
+    deletion_meets_dead_letters, retention, written_topic, clean_stops,
     snapshot_after_clean_stop, killed_and_opened,
 )  # fmt: skip
 KEEPING = (

@@ -209,6 +209,7 @@ class Bookkeeper(RuleBasedStateMachine):
         if pick % 4 == 0 and not subscription.consumers:
             self.world.apply(SubscriptionDeleted(self.topic.id, subscription.id))
             del self.book[subscription]
+            self.due = {place: due for place, due in self.due.items() if place[0] in self.book}
             fresh = self.world.subscribe(self.topic, "audit", POLICY)
             self.subscriptions[1] = fresh
             self.book[fresh] = {

@@ -5,6 +5,7 @@ others wait until what they did is durable.
 """
 
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any, NamedTuple
 
 import msgspec
@@ -78,6 +79,7 @@ class Broker(Looking):
         self._threads: Threads | None = None
         self._space_at = 0
         self._is_full = False
+        self._dead_lock = Lock()
         self._levels: dict[Durability, Durability] = {}
 
     @classmethod
@@ -406,7 +408,7 @@ class Broker(Looking):
                 del engine.retaining[partition]
                 continue
             record = decide_retention(partition, wall)
-            if record is not None:
+            if record is not None and not partition.topic.is_removing:
                 engine.submit(record, None)
             soonest = min(soonest, retained_until(partition))
         # What was just submitted is looked at again when it has been applied.
@@ -432,9 +434,10 @@ class Broker(Looking):
         self._update_blocked()
 
     def close(self) -> None:
-        """Stops in good order: everything durable, sealed, in a snapshot."""
+        """Stops in good order: everything durable, sealed, in a snapshot. Raises StoreFailed."""
         if self.engine.is_closed:
             return
+        failed = self.journal.failed
         self.drain()
         for consumer in list(self.engine.consumers.values()):
             self.detach(consumer, {}, DIRECT, lambda _: None)
@@ -445,12 +448,16 @@ class Broker(Looking):
         while self.engine.commit_once():
             pass
         self.engine.is_closed = True
-        if self.journal.failed is None:
-            self.journal.seal()
-            self.engine.applied_end = self.journal.log_end
-            self.keeper.snapshot()
-            self.journal.mark(is_clean=True)
-        self.journal.close()
+        try:
+            if self.journal.failed is None:
+                self.journal.seal()
+                self.engine.applied_end = self.journal.log_end
+                self.keeper.snapshot()
+                self.journal.mark(is_clean=True)
+        finally:
+            self.journal.close()
+        if self.journal.failed is not failed and self.journal.failed is not None:
+            raise self.journal.failed  # The last acks were decided, and are not durable.
 
     def abandon(self) -> None:
         """Drops everything without a clean stop, as if the process had died. For tests."""

@@ -108,11 +108,13 @@ class Engine:
             return False
 
     def call(self, record: Record | None) -> None:
-        """Submits a record and waits until it is durable and applied."""
+        """Submits a record and waits until it is applied; a topic being deleted needs none."""
         pending = Pending()
         if record is not None:
             with self.lock:
                 self.check_alive()
+                if any(self.state.is_leaving(number) for number in topic_ids(record)):
+                    return
                 self.submit(record, (DIRECT, pending, None))
             self.settle_down(pending)
 
@@ -173,17 +175,12 @@ class Engine:
         upto: int,
     ) -> set[int] | None:  # fmt: skip
         """Publishes to topics of durability `written` count from the write on, before the sync."""
-        early = (
-            {
-                i
-                for i in range(at, upto)
-                if type(records[i]) is Published and self._is_written(records[i])
-            }
-            if self.state.written_topics
-            else None
-        )
+        if not self.state.written_topics:
+            return None
+        early = {i for i in range(at, upto) if self._is_written(records[i])}
         if not early:
             return None
+        self.journal.write()
         letters: dict[Mailbox, list[Letter]] = {}
         with self.lock:
             effects = Effects(self.clock.now(), self.clock.wall())
@@ -196,7 +193,7 @@ class Engine:
         return early
 
     def _is_written(self, record: Any) -> bool:
-        topic = self.state.topics.get(record.topic_id)
+        topic = self.state.topics.get(record.topic_id) if type(record) is Published else None
         return topic is not None and topic.policy.durability is Durability.WRITTEN
 
     def _apply_group(
@@ -368,8 +365,10 @@ class Engine:
             if not subscription.is_durable:
                 apply(self.state, offer.record, Effects(0, 0))
                 self._hand_over(offer.lease, letters)
-            elif offer.is_strict:
+            elif offer.is_strict or offer.lease.consumer.pending_strict:
+                # Whatever comes behind a slice that waits for its record waits too: order holds.
                 offer.lease.is_out = False
+                offer.lease.consumer.pending_strict += 1
                 self.submit(offer.record, (DIRECT, self._when_written(offer), None))
             else:
                 self.submit(offer.record, None, urgent=False)
@@ -382,6 +381,7 @@ class Engine:
             letters: dict[Mailbox, list[Letter]] = {}
             with self.lock:
                 lease = offer.lease
+                lease.consumer.pending_strict -= 1
                 lease.is_out = True
                 if lease.id in lease.consumer.leases and not lease.consumer.is_gone:
                     self._hand_over(lease, letters)
@@ -476,7 +476,9 @@ class Engine:
             for gap in partition.released.gaps(low, min(high, partition.next_offset))
         ]
         for low, high in still_held:
-            self._report(f"{partition.topic.name}: messages {low}–{high - 1} cannot be read any more")
+            self._report(
+                f"{partition.topic.name}: messages {low}–{high - 1} cannot be read any more"
+            )
         return frames, still_held
 
     def _report(self, note: str) -> None:

@@ -182,6 +182,8 @@ class Keeper:
         pending = Pending()
         with engine.lock:
             engine.check_alive()
+            if cursor.subscription.is_removing or cursor.partition.topic.is_removing:
+                return False
             unit = decide_dead(engine.state, cursor, frames, engine.clock.wall())
             engine.submit(unit, (DIRECT, pending, None))
         engine.settle_down(pending)

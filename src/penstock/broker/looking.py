@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from penstock.delivery.dead import decide_redrive
 from penstock.delivery.state import Partition
 from penstock.journal.journal import Journal
 from penstock.vocabulary import names
-from penstock.vocabulary.records import Removed
+from penstock.vocabulary.records import Removed, Unit
 
 
 class Looking(Administration):
@@ -24,6 +25,8 @@ class Looking(Administration):
     journal: Journal
     keeper: Keeper
     _is_full: bool
+    _dead_lock: Lock
+    """One redrive or purge at a time, or two would move the same dead letter."""
 
     def held(
         self, topic_name: str, partition: int | None = None, after: int = 0
@@ -51,16 +54,25 @@ class Looking(Administration):
     ) -> int:  # fmt: skip
         """Sends dead letters back to their subscription; returns how many."""
         with self.engine.lock:
-            topic = admin.find_topic(self.state, topic_name)
-            subscription = admin.find_subscription(topic, subscription_name)
-        chosen = self._chosen(topic_name, subscription_name, choose, limit)
+            admin.find_subscription(admin.find_topic(self.state, topic_name), subscription_name)
         count = 0
-        for partition, frames in chosen:
-            count += sum(len(frame.indexes) for frame in frames)
-            if not is_dry:
-                wall = self.engine.clock.wall()
-                self._run(partial(decide_redrive, subscription, partition, frames, wall))
+        with self._dead_lock:
+            for partition, frames in self._chosen(topic_name, subscription_name, choose, limit):
+                count += sum(len(frame.indexes) for frame in frames)
+                if not is_dry:
+                    self._run(
+                        partial(self._redrive, topic_name, subscription_name, partition, frames)
+                    )
         return count
+
+    def _redrive(
+        self, topic_name: str, subscription_name: str, partition: Partition, frames: list[Frame]
+    ) -> Unit:
+        """Looks again under the lock: any of the three may have been deleted meanwhile."""
+        admin.find_topic(self.state, partition.topic.name)
+        topic = admin.find_topic(self.state, topic_name)
+        subscription = admin.find_subscription(topic, subscription_name)
+        return decide_redrive(subscription, partition, frames, self.engine.clock.wall())
 
     def purge_dead(
         self, topic_name: str, subscription_name: str, choose: Callable[[Frame, Batch, int], bool],
@@ -68,12 +80,13 @@ class Looking(Administration):
     ) -> int:  # fmt: skip
         """Removes dead letters for good; returns how many."""
         count = 0
-        for partition, frames in self._chosen(topic_name, subscription_name, choose, limit):
-            offsets = [offset for frame in frames for offset in frame.offsets]
-            count += len(offsets)
-            if not is_dry:
-                ranges = settle.merge([(offset, offset + 1) for offset in offsets])
-                self.engine.call(Removed(partition.topic.id, partition.index, ranges))
+        with self._dead_lock:
+            for partition, frames in self._chosen(topic_name, subscription_name, choose, limit):
+                offsets = [offset for frame in frames for offset in frame.offsets]
+                count += len(offsets)
+                if not is_dry:
+                    ranges = settle.merge([(offset, offset + 1) for offset in offsets])
+                    self.engine.call(Removed(partition.topic.id, partition.index, ranges))
         return count
 
     def _chosen(

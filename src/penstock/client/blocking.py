@@ -16,8 +16,8 @@ from msgspec import UNSET
 from penstock.client.batches import ReceivedBatch
 from penstock.client.client import Client, connect
 from penstock.client.deliveries import Deliveries
-from penstock.client.received import ReceivedMessage
 from penstock.client.receipts import Receipts
+from penstock.client.received import ReceivedMessage
 from penstock.client.service import DRAIN_S_DEFAULT
 from penstock.client.signals import stopping_on_signals
 from penstock.drivers.port import Capabilities

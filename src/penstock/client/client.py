@@ -7,10 +7,11 @@ A client is made unopened, so that decorators work at module level; `await clien
 import asyncio
 import logging
 import os
-from asyncio import AbstractEventLoop, get_running_loop
+from asyncio import AbstractEventLoop, Future, get_running_loop
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from difflib import get_close_matches
 from itertools import count
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -81,6 +82,7 @@ class Client(Administration):
         self._driver: Driver | None = None
         self._publisher: Publisher | None = None
         self._loop: AbstractEventLoop | None = None
+        self._thread = 0
         self._opening = asyncio.Lock()
         self._streams: dict[Deliveries, None] = {}
         self._handlers: list[Handler] = []
@@ -104,6 +106,7 @@ class Client(Administration):
         self._publisher = Publisher(driver, loop, self._publisher_name)
         self._driver = driver
         self._loop = loop
+        self._thread = get_ident()
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.open().__await__()
@@ -137,7 +140,9 @@ class Client(Administration):
     @property
     def capabilities(self) -> Capabilities:
         """What this URL can do; known once the client is open."""
-        return self._opened().capabilities
+        if self._driver is None:
+            raise self._not_open()
+        return self._driver.capabilities
 
     def _opened(self) -> Driver:
         if self._driver is None or self._is_closed:
@@ -153,6 +158,26 @@ class Client(Administration):
             return Closed("this client was closed; connect again to go on")
         return Closed("this client is not open yet: use 'async with client' or 'await client'")
 
+    def catch_up(self) -> None:
+        """Sends acks and renews leases now, not when their timers fire. Any thread; for tests."""
+        loop = self._loop
+        if self._driver is None or self._is_closed or loop is None or not loop.is_running():
+            return
+        if asyncio._get_running_loop() is loop:  # noqa: SLF001 - None outside of any loop
+            self._catch_up()
+            return
+
+        async def there() -> None:
+            self._catch_up()
+
+        asyncio.run_coroutine_threadsafe(there(), loop).result()
+
+    def _catch_up(self) -> None:
+        assert self._driver is not None
+        self._driver.deliver()
+        for stream in list(self._streams):
+            stream.catch_up()
+
     # -- publish ---------------------------------------------------------------------------------
 
     async def publish(  # noqa: PLR0913 - as wide as a message
@@ -167,13 +192,20 @@ class Client(Administration):
         `durability` is a minimum: a URL or topic that cannot give it refuses. Raises TooLarge,
         InvalidArgument, Unsupported, DiskFull, StoreFailed.
         """
-        publisher = self._publisher
-        if publisher is None or get_running_loop() is not self._loop:
+        publisher, loop = self._publisher, self._loop
+        # Asking for the running loop costs a system call; this finds the same mistakes.
+        if publisher is None or get_ident() != self._thread or not loop.is_running():  # type: ignore[union-attr]
             self._opened()
             raise self._not_open()
         if json is not UNSET:
             body = _json_body(body, json)
-        if priority or (deliver_at, delay_s, expires_at, ttl_s) != _NO_TIMES:
+        if (
+            priority
+            or deliver_at is not None
+            or delay_s is not None
+            or expires_at is not None
+            or ttl_s is not None
+        ):
             packing.refuse_unsupported(
                 publisher.driver.capabilities, priority, _either(deliver_at, delay_s),
                 _either(expires_at, ttl_s),
@@ -189,10 +221,8 @@ class Client(Administration):
             await publisher.room()
         partition = 0
         if len(route.sequences) > 1:
-            route.turn += 1
-            partitions = len(route.sequences)
-            partition = packing.partition_of(key, id, partitions, route.turn % partitions)
-        answer = self._loop.create_future()
+            partition = publisher.choose(route, key, id)
+        answer: Future[Any] = Future(loop=loop)
         sequence = publisher.send(route, partition, batch, 1, answer.set_result)
         stored = await answer
         if isinstance(stored, Exception):
@@ -361,9 +391,6 @@ class Client(Administration):
         service, loop = self._service, self._loop
         if service is not None and loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(service.stop)
-
-
-_NO_TIMES: Final = (None, None, None, None)
 
 
 def fresh(error: Exception) -> Exception:

@@ -253,6 +253,12 @@ class Deliveries:
         self._error = error
         self._wake(len(self._waiters))
 
+    def catch_up(self) -> None:
+        """Sends acks and renews leases now. On the loop's thread."""
+        if self._attachment is not None and not self._is_closed:
+            self.settling.send()
+            self.settling.renew()
+
     def _renew_later(self) -> None:
         assert self._attachment is not None
         delay = max(RENEW_S_MIN, self._attachment.lease_s / RENEW_SHARE)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from xxhash import xxh3_128_digest
 
+from penstock.client.packing import partition_of
 from penstock.client.receipts import Parcel, Receipts, Sent
 from penstock.drivers.port import Answer, Driver, Stored
 from penstock.vocabulary import names
@@ -49,6 +50,7 @@ class Publisher:
 
     def __init__(self, driver: Driver, loop: AbstractEventLoop, name: str | None) -> None:
         self.driver = driver
+        self._partitions = driver.partitions
         self._loop = loop
         self._is_named = name is not None
         self.id = generated_id() if name is None else named_id(name)
@@ -58,19 +60,27 @@ class Publisher:
     def route(self, topic: str) -> Route:
         """How far this publisher got in a topic. Raises InvalidName for what is no topic."""
         try:
-            found = self._routes.get(topic)
-        except TypeError:
-            found = None
-        if found is None:
+            route = self._routes[topic]
+        except (KeyError, TypeError):
             names.check_topic(topic)
-            found = self._add_route(topic)
-        partitions = self.driver.partitions(topic)
-        if len(found.sequences) < partitions:
-            found.sequences.extend([0] * (partitions - len(found.sequences)))
-        elif len(found.sequences) > partitions:
-            self._start_again(found)
-            found.sequences = [0] * partitions
-        return found
+            route = self._add_route(topic)
+        partitions = self._partitions(topic)
+        if len(route.sequences) != partitions:
+            self._fit(route, partitions)
+        return route
+
+    def _fit(self, route: Route, partitions: int) -> None:
+        """The topic was met for the first time, or was created again."""
+        if len(route.sequences) > partitions:
+            self._start_again(route)
+            del route.sequences[partitions:]
+        route.sequences.extend([0] * (partitions - len(route.sequences)))
+
+    def choose(self, route: Route, key: bytes | str | None, id: str | None) -> int:
+        """The partition of one message."""
+        partitions = len(route.sequences)
+        route.turn += 1
+        return partition_of(key, id, partitions, route.turn % partitions)
 
     def _add_route(self, topic: str) -> Route:
         if len(self._routes) >= ROUTES_MAX:

@@ -81,6 +81,8 @@ def _dead_partition(
             f"dead-letter topic {name!r} holds {held} bytes and may hold {cap}: the failed "
             "messages wait in their subscription; redrive or purge some dead letters"
         )
+    if dead is not None and dead.is_removing:
+        raise DeadLetterFull(f"dead-letter topic {name!r} is being deleted: what failed waits")
     if dead is None:
         policy = TopicPolicy(retain_s=None, dead_of=f"{topic.name}\n{subscription.name}")
         record = decide_create_topic(

@@ -56,7 +56,7 @@ def _cursor_state(cursor: Cursor) -> list[Any]:
         cursor.done.state(),
         cursor.trials.items() if cursor.trials else None,
         [row[1:] for row in cursor.delayed] if cursor.delayed else None,
-        cursor.reasons,
+        cursor.reasons or None,
         cursor.doomed.state() if cursor.doomed is not None else None,
         cursor.attached,
         cursor.acked,

@@ -194,8 +194,8 @@ class Consumer:
 
     __slots__ = (
         "credit", "credit_bytes", "deadline", "id", "is_attached", "is_gone", "is_isolated",
-        "is_saving", "leases", "name", "outstanding", "outstanding_bytes", "pending_reads", "sink",
-        "subscription",
+        "is_saving", "leases", "name", "outstanding", "outstanding_bytes", "pending_reads",
+        "pending_strict", "sink", "subscription",
     )  # fmt: skip
 
     def __init__(
@@ -219,6 +219,8 @@ class Consumer:
         self.is_saving = False
         """Gets nothing new until it holds nothing: an isolated message waits for it."""
         self.pending_reads = 0
+        self.pending_strict = 0
+        """Slices that wait until their Delivered record is durable."""
 
     @property
     def free(self) -> int:
@@ -297,6 +299,11 @@ class State:
     def share(self, value: Shared) -> Shared:
         """The one object that stands for all equal values."""
         return cast("Shared", self.shared.setdefault(value, value))
+
+    def is_leaving(self, topic_id: int) -> bool:
+        """True for a topic that is gone, or will be when its deletion is durable."""
+        topic = self.topics.get(topic_id)
+        return topic is None or topic.is_removing
 
     def next_ids(self) -> tuple[int, int, int]:
         """Numbers that were never used, for a snapshot."""

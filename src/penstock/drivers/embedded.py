@@ -203,6 +203,7 @@ class EmbeddedDriver:
     def __init__(self, share: Share, loop: AbstractEventLoop, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
         self.mailbox = LoopMailbox(loop, self._abandon)
+        self.partitions = share.broker.partitions  # asked before each publish: no detour
         self._share = share
         self._broker = share.broker
         self._loop = loop
@@ -216,9 +217,6 @@ class EmbeddedDriver:
     async def itself(self) -> "EmbeddedDriver":
         """This connection, for whoever expects one to be opened."""
         return self
-
-    def partitions(self, topic: str) -> int:
-        return self._broker.partitions(topic)
 
     def has_room(self) -> bool:
         # Reading a number needs no lock: publishers may be late by one batch each.
@@ -253,6 +251,9 @@ class EmbeddedDriver:
         self._attachments[attachment] = None
         attachment.on_detached = lambda: self._attachments.pop(attachment, None)
         return attachment
+
+    def deliver(self) -> None:
+        self.mailbox.deliver()
 
     async def ask(self, request: q.Request) -> Any:
         handle = _HANDLERS[type(request)]

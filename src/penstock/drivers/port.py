@@ -165,6 +165,10 @@ class Driver(Protocol):
         """Joins a subscription; creates topic and subscription when missing."""
         ...
 
+    def deliver(self) -> None:
+        """Gives every answer that arrived but was not given yet. On the client's loop."""
+        ...
+
     def ask(self, request: Request) -> Awaitable[Any]:
         """Administers or looks; the result is the one its request names."""
         ...

@@ -8,6 +8,7 @@ succeeds proves nothing about the bytes the first one lost.
 import os
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from threading import Lock
 from typing import Final
 
@@ -65,6 +66,8 @@ class Journal:
         self.evidence_below = 0
         """Snapshots below are kept until the next opening: this one found damage."""
         self.must_roll = False
+        self._staged: tuple[int, bytes] | None = None
+        """(byte in the active segment, group) made and not yet written."""
         self._growth = settings.segment_bytes_min
         self._block_lock = Lock()
         self._spare_lock = Lock()
@@ -83,10 +86,11 @@ class Journal:
         return 0 if segment is None else segment.base | segment.end
 
     def append(self, records: list[Record], encoded: list[bytes], at: int) -> tuple[list[int], int]:
-        """Writes one group of records from index `at` on, as many as fit.
+        """Makes one group of records from index `at` on, as many as fit.
 
-        Returns their positions and the index of the first record not written. They are durable
-        only after `sync`, and no second `append` may come before it. Raises StoreFailed.
+        Returns their positions and the index of the first record that is not in it. The group is
+        written by `write` or, with one call to the system, by `sync`; it is durable only after
+        `sync`, and no second `append` may come before that. Raises StoreFailed.
         """
         if self.failed is not None:
             raise self.failed
@@ -97,10 +101,9 @@ class Journal:
             data, places = group.build(
                 encoded[at:upto], start, self.durable_upto, segment.salt, self.records
             )
-            segment.file.pwrite(segment.end, data)
         except OSError as error:
             raise self._fail("write", error) from error
-        self.point("group-written")
+        self._staged = (segment.end, data)
         group_records = records[at:upto]
         lengths = [len(rec) for rec in encoded[at:upto]]
         self.index.note_group(group_records, segment.sequence, places, lengths)
@@ -110,6 +113,19 @@ class Journal:
         self.bytes_since_snapshot += len(data)
         return places, upto
 
+    def write(self) -> None:
+        """Writes the group made by `append` without waiting for the disk. Raises StoreFailed."""
+        if self.failed is not None:
+            raise self.failed
+        staged, self._staged = self._staged, None
+        if staged is None or self.active is None:
+            return
+        try:
+            self.active.file.pwrite(*staged)
+        except OSError as error:
+            raise self._fail("write", error) from error
+        self.point("group-written")
+
     def sync(self) -> None:
         """Makes everything appended so far durable. Raises StoreFailed."""
         if self.failed is not None:
@@ -117,8 +133,12 @@ class Journal:
         segment = self.active
         if segment is None:
             return
+        staged, self._staged = self._staged, None
         try:
-            segment.file.sync()
+            if staged is None:
+                segment.file.sync()
+            else:
+                segment.file.pwrite_synced(*staged)
         except OSError as error:
             raise self._fail("sync", error) from error
         self.durable_upto = self.index.log_end = segment.base | segment.end
@@ -160,7 +180,7 @@ class Journal:
         return self._begin_segment(need + FIRST_GROUP + align(HEADER_BYTES + 8))
 
     def seal(self) -> None:
-        """Ends the active segment with its footer and syncs it. Raises OSError, StoreFailed."""
+        """Ends the active segment with its footer and syncs it. Raises StoreFailed."""
         segment = self.active
         if segment is None or segment.is_sealed:
             return
@@ -169,7 +189,10 @@ class Journal:
         data = group.build_footer(
             payload, segment.base | start, self.durable_upto, segment.salt, self.records
         )
-        segment.file.pwrite(start, data)
+        try:
+            segment.file.pwrite(start, data)
+        except OSError as error:
+            raise self._fail("write", error) from error
         segment.footer = start
         segment.end = start + len(data)
         self.sync()
@@ -255,7 +278,8 @@ class Journal:
             return
         name = file.name
         file.close()
-        self.disk.unlink(name)
+        with suppress(OSError):  # What stays is found by the next opening and used again.
+            self.disk.unlink(name)
         self.point("segment-unlinked")
 
     def waiting_segments(self) -> int:
@@ -290,6 +314,8 @@ class Journal:
 
     def finish_snapshot(self, draft: Draft, pieces: Iterator[bytes]) -> None:
         """Writes the snapshot, reads it back, and only then lets it count."""
+        if self.failed is not None:
+            raise self.failed
         try:
             snapshot.write(
                 self.disk, self.store_id, draft.generation, draft.start, draft.meta, pieces

@@ -80,6 +80,10 @@ class MemoryFile:
         self._check_open()
         self._disk.sync(self.name, self._content)
 
+    def pwrite_synced(self, offset: int, data: bytes) -> None:
+        self.pwrite(offset, data)
+        self.sync()
+
     def close(self) -> None:
         self._is_open = False
 

@@ -146,6 +146,8 @@ def _read_copied(data: bytes, _flags: int, partition: int, topic_id: int) -> r.C
     ledger, count = _COPIED.unpack_from(data)[5:]
     at = _COPIED.size
     offsets = tuple(array("Q", data[at : at + 8 * count]))
+    if not 0 < count == len(offsets):
+        raise ProtocolError(f"copy holds {len(offsets)} messages and counts {count}")
     return r.Copied(topic_id, partition, offsets, data[at + 8 * count :], ledger)
 
 
@@ -245,6 +247,8 @@ def _read_unit(data: bytes, _flags: int, _partition: int, _topic_id: int) -> r.U
         length = int.from_bytes(data[at : at + 4], "little")
         if length < PREFIX.size or at + length > len(data):
             raise ProtocolError(f"unit holds a part of {length} bytes that does not fit")
+        if data[at + 4] == UNIT:
+            raise ProtocolError("unit holds another unit")
         parts.append(decode(data[at : at + length]))
         at += length
     return r.Unit(tuple(parts))

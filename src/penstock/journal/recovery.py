@@ -18,7 +18,7 @@ from penstock.journal.record import decode
 from penstock.journal.report import Damage
 from penstock.journal.segment import FIRST_GROUP, Segment, decode_header
 from penstock.journal.settings import JournalSettings
-from penstock.vocabulary.errors import NotAStore, StorageError, StoreDamaged
+from penstock.vocabulary.errors import NotAStore, StorageError, StoreDamaged, StoreFailed
 from penstock.vocabulary.records import Record
 
 _SALVAGE: Final = "`penstock salvage DIR OUT` copies every intact record to a new store"
@@ -43,6 +43,7 @@ def open_journal(
     """Opens or begins the store in `disk` and brings the replay up to date.
 
     Raises NotAStore, StoreInUse, StoreTooNew, StoreDamaged; the folder is then unchanged.
+    Raises StoreFailed when the disk does.
     """
     _check_folder(disk.names())
     disk.lock()
@@ -53,6 +54,12 @@ def open_journal(
             block = superblock.Superblock.create(disk, os.urandom(16))
         journal = Journal(disk, settings, block)
         _Recovery(journal, make(journal)).run()
+    except OSError as error:
+        disk.close()
+        raise StoreFailed(
+            f"the store cannot be opened ({error.strerror or error}: {error.filename}); nothing in "
+            "it was given up. Check the disk, then open it again"
+        ) from error
     except BaseException:
         disk.close()
         raise
@@ -359,15 +366,7 @@ class _Recovery:
         for segment in self.scanned:
             segment.file.sync()
         journal.disk.sync_names()
-        self._known()
-        for sequence, segment in self.segments.items():
-            if sequence not in journal.index.segments:
-                self._keep_unused(segment)
-        for name, file in self.unknown.items():
-            if file.pread(0, FIRST_GROUP) == bytes(FIRST_GROUP):
-                journal.spares.append(file)
-            elif file.size:  # An empty file was being created when the power went.
-                self.report.notes.append(f"{name} has no readable header and is left alone")
+        self._sort_out_unused()
         if self.expected is not None:
             journal.records = self.expected
         if journal.active is None and journal.index.segments:
@@ -383,8 +382,21 @@ class _Recovery:
         if self.report.damages or self.report.notes:
             journal.evidence_below = journal.next_snapshot
 
+    def _sort_out_unused(self) -> None:
+        """Files the newest snapshot and the log after it do without."""
+        journal = self.journal
+        self._known()
+        for sequence, segment in self.segments.items():
+            if sequence not in journal.index.segments:
+                self._keep_unused(segment)
+        for name, file in self.unknown.items():
+            if file.pread(0, FIRST_GROUP) == bytes(FIRST_GROUP):
+                journal.spares.append(file)
+            elif file.size:  # An empty file was being created when the power went.
+                self.report.notes.append(f"{name} has no readable header and is left alone")
+
     def _keep_unused(self, segment: Segment) -> None:
-        """A segment the newest snapshot does without: a spare only if the one before it does too."""
+        """Makes a spare of a segment only when the snapshot before does without it too."""
         journal = self.journal
         if segment.sequence > journal.last_sequence or self._is_free(segment.sequence):
             journal.spares.append(segment.file)

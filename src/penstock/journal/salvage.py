@@ -20,6 +20,7 @@ from penstock.journal.segment import FIRST_GROUP, Header, decode_header
 from penstock.vocabulary.errors import StorageError, StoreTooNew
 
 BYTE: Final = 0xFFFFFFFF
+_PEEK_BYTES: Final = 64 * 1024
 
 
 class SnapshotFile(msgspec.Struct, frozen=True):
@@ -175,13 +176,18 @@ def _identify(
     segment: SegmentFile, store_id: bytes | None, row: snapshot.SegmentRow | None, notes: list[str]
 ) -> None:
     header = segment.header
+    sequence = 0
     if header is not None:
+        sequence = header.sequence
         segment.is_foreign = header.store_id != store_id
-        segment.sequence, segment.salt, segment.named_by = header.sequence, header.salt, "header"
-        return
+        segment.sequence, segment.salt, segment.named_by = sequence, header.salt, "header"
+        if segment.is_foreign or _begins(segment, header):
+            return
     data = segment.file.pread(0, segment.file.size)
     claims = _claims(data)
-    proven = [claim for claim in claims if _holds_group(data, *claim)]
+    proven = [claim for claim in claims if claim[0] > sequence and _holds_group(data, *claim)]
+    if header is not None and not proven:
+        return
     if proven:
         segment.sequence, segment.salt = max(proven)
         segment.named_by = "groups"
@@ -197,6 +203,17 @@ def _identify(
             f"the header of {segment.file.name} is damaged; its {segment.named_by} "
             f"name{'s' if segment.named_by == 'snapshot' else ''} it as place {segment.sequence}"
         )
+
+
+def _begins(segment: SegmentFile, header: Header) -> bool:
+    """True when the first group belongs to the life the header tells of, or there is none."""
+    for length in (_PEEK_BYTES, segment.file.size):
+        data = segment.file.pread(0, length)
+        if data[FIRST_GROUP : FIRST_GROUP + len(group.MAGIC)] != group.MAGIC:
+            return not any(data[FIRST_GROUP:_PEEK_BYTES])
+        if group.parse(data, FIRST_GROUP, header.sequence, header.salt) is not None:
+            return True
+    return False
 
 
 def _claims(data: bytes) -> set[tuple[int, int]]:

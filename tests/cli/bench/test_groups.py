@@ -1,3 +1,4 @@
+import functools
 import threading
 from pathlib import Path
 
@@ -8,15 +9,18 @@ from penstock.cli.bench import groups
 from penstock.journal.disk import FolderDisk
 
 
+def _set(done: threading.Event, _answer: object) -> None:
+    done.set()
+
+
 def test_the_sizes_are_those_the_journal_wrote(tmp_path: Path) -> None:
     broker = Broker.open(FolderDisk(tmp_path / "store"))
     before = len(groups.group_sizes(tmp_path / "store"))
     for number in range(3):
         done = threading.Event()
         batch = encode_many([b"x" * 1_000] * 10)
-        broker.publish(
-            "topic", 0, batch, 10, bytes(16), 1, number * 10, DIRECT, lambda _, d=done: d.set()
-        )
+        answered = functools.partial(_set, done)
+        broker.publish("topic", 0, batch, 10, bytes(16), 1, number * 10, DIRECT, answered)
         assert done.wait(10)
     broker.close()
     sizes = groups.group_sizes(tmp_path / "store")

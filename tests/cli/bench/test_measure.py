@@ -20,7 +20,8 @@ def test_this_process_uses_memory() -> None:
 def test_a_folder_is_as_large_as_its_files(tmp_path: Path) -> None:
     (tmp_path / "segment-00000001").write_bytes(bytes(1_000))
     (tmp_path / "other").write_bytes(bytes(50))
-    assert measure.folder_bytes(tmp_path) == 1_050
+    assert measure.segment_bytes(tmp_path) == 1_000
+    assert measure.other_bytes(tmp_path) == 50
     assert measure.segment_bytes_max(tmp_path) == 1_000
 
 

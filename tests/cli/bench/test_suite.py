@@ -15,6 +15,8 @@ SAMPLE: dict[str, Any] = {
     "bytes_per_s": 1e8,
     "raw_bytes_per_s": 4e8,
     "raw_share": 0.25,
+    "raw_syncs_per_s": 2_000.0,
+    "other_bytes": 1_000,
     "group_bytes": 9_000.0,
     "lost": 0,
     "latency": TIMES,
@@ -72,8 +74,8 @@ def test_the_targets_are_those_of_the_table() -> None:
 
 
 def test_callers_are_never_asked_for_more_than_80_000() -> None:
-    fast = suite.Limits(20_000.0, 0.00005, 0.00006, 0.00007)
-    assert suite.judge_callers(SAMPLE, fast)[0].target == 80_000
+    fast = SAMPLE | {"raw_syncs_per_s": 20_000.0}
+    assert suite.judge_callers(fast, LIMITS)[0].target == 80_000
 
 
 def test_each_row_has_a_fresh_folder_that_is_removed(

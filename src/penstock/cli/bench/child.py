@@ -1,13 +1,13 @@
 """A measurement in a process of its own, so that one never disturbs or flatters the next.
 
-The plan goes in as JSON on standard input, the result comes out as JSON on standard output.
+The plan goes in as JSON, the result comes out as JSON on standard output.
 """
 
 import importlib
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -43,43 +43,48 @@ class Failed(PenstockError):
 
 
 def start(name: str, plan: Plan) -> subprocess.Popen[bytes]:
-    """Starts a measurement and returns its process."""
-    process = subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", "penstock.cli.bench.child", name],
-        stdin=subprocess.PIPE,
+    """Starts a measurement and returns its process, which the caller must end."""
+    return subprocess.Popen(  # noqa: S603 - our own module
+        [
+            sys.executable,
+            "-m",
+            "penstock.cli.bench.child",
+            name,
+            msgspec.json.encode(plan).decode(),
+        ],
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert process.stdin is not None
-    process.stdin.write(msgspec.json.encode(plan))
-    process.stdin.close()
-    return process
 
 
 def run(name: str, plan: Plan, tick: Callable[[], None] | None = None) -> dict[str, Any]:
     """Measures in a child and returns its figures. Raises Failed."""
-    process = start(name, plan)
-    try:
-        while tick is not None and process.poll() is None:
-            tick()
-            time.sleep(TICK_S)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        answer, words = process.stdout.read(), process.stderr.read()
-        if process.wait() != 0:
-            last = words.decode(errors="replace").strip().splitlines() or ["no word"]
-            raise Failed(f"the measurement {name!r} ended early: {last[-1]}")
-        found: dict[str, Any] = msgspec.json.decode(answer.splitlines()[-1])
-        return found
-    finally:
-        if process.poll() is None:
+    with start(name, plan) as process:
+        try:
+            answer, words = _listen(process, tick or _nothing)
+        finally:
             process.kill()
-            process.wait()
+    if process.returncode:
+        last = words.decode(errors="replace").strip().splitlines() or ["no word"]
+        raise Failed(f"the measurement {name!r} ended early: {last[-1]}")
+    found: dict[str, Any] = msgspec.json.decode(answer.splitlines()[-1])
+    return found
 
 
-def main(name: str) -> int:
+def _listen(process: subprocess.Popen[bytes], tick: Callable[[], None]) -> tuple[bytes, bytes]:
+    while True:
+        tick()
+        with suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=TICK_S)
+
+
+def _nothing() -> None:
+    """Nobody watches."""
+
+
+def main(name: str, plan: Plan) -> int:
     """Runs one measurement in this process."""
-    plan = msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)
     module, _, function = FUNCTIONS[name].partition(":")
     measure = getattr(importlib.import_module(f"penstock.cli.bench.{module}"), function)
     try:
@@ -90,4 +95,4 @@ def main(name: str) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1]))
+    raise SystemExit(main(sys.argv[1], msgspec.json.decode(sys.argv[2], type=Plan)))

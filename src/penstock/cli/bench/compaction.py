@@ -61,12 +61,13 @@ async def _keep(plan: Plan) -> dict[str, Any]:
     async with opened(plan, QUICK if plan.is_quick else None) as client:
         await client.create_subscription(TOPIC, SUBSCRIPTION, lease_s=3_600.0)
         await _publish(client, plan, plan.messages)
-        peak = measure.folder_bytes(plan.path)
+        peak = measure.segment_bytes(plan.path)
         async with client.subscribe(TOPIC, SUBSCRIPTION, credit=CREDIT_MAX) as deliveries:
             kept = await _ack(deliveries, plan)
             await deliveries.flush()
             await asyncio.sleep(SETTLE_S)
-            disk = measure.folder_bytes(plan.path)
+            disk = measure.segment_bytes(plan.path)
+            other = measure.other_bytes(plan.path)
             segment = measure.segment_bytes_max(plan.path)
             stats = await client.stats()
     return {
@@ -74,6 +75,7 @@ async def _keep(plan: Plan) -> dict[str, Any]:
         "kept": kept,
         "peak_bytes": peak,
         "disk_bytes": disk,
+        "other_bytes": other,
         "segment_bytes": segment,
         "limit_bytes": kept * (plan.size + OVERHEAD) + SEGMENTS * segment,
         "segments": stats["segments"],

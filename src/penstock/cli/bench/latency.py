@@ -9,15 +9,14 @@ import asyncio
 import time
 from typing import Any, Final
 
-from penstock.cli.bench import measure, raw
+from penstock.cli.bench import measure
 from penstock.cli.bench.broker import BUSY, opened
 from penstock.cli.bench.plan import SUBSCRIPTION, TOPIC, Plan
+from penstock.cli.bench.publish import raw_times
 from penstock.vocabulary.limits import CREDIT_MAX
 
 LOAD: Final = 0.5
 """Share of the raw rate at which publishes are due."""
-RAW_SHARE: Final = 0.2
-"""Share of the time spent on measuring the raw disk, half before and half after."""
 KEEP_EVERY: Final = 100
 
 
@@ -34,11 +33,10 @@ def busy(plan: Plan) -> dict[str, Any]:
 def _beside_raw(plan: Plan, *, is_busy: bool) -> dict[str, Any]:
     if not plan.folder:
         return asyncio.run(_publish(plan, 1_000.0, is_busy=False))
-    share = plan.seconds * RAW_SHARE / 2
-    times = raw.sync_times(plan.path.parent, share)
+    times = raw_times(plan)
     rate = len(times) / sum(times) * LOAD
     found = asyncio.run(_publish(plan, rate, is_busy=is_busy))
-    times += raw.sync_times(plan.path.parent, share)
+    times += raw_times(plan)
     return found | {"raw": measure.latency(times)}
 
 

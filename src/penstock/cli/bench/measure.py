@@ -55,9 +55,15 @@ def settled_bytes() -> int:
     return resident_bytes()
 
 
-def folder_bytes(folder: Path) -> int:
-    """Bytes of every file in a folder."""
-    return sum(entry.stat().st_size for entry in folder.iterdir() if entry.is_file())
+def segment_bytes(folder: Path) -> int:
+    """Bytes of the segment files of a store, used and spare."""
+    return sum(entry.stat().st_size for entry in folder.glob("segment-*"))
+
+
+def other_bytes(folder: Path) -> int:
+    """Bytes of its other files: snapshots and superblock."""
+    every = sum(entry.stat().st_size for entry in folder.iterdir() if entry.is_file())
+    return every - segment_bytes(folder)
 
 
 def segment_bytes_max(folder: Path) -> int:

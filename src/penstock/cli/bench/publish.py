@@ -11,6 +11,7 @@ from penstock.cli.bench.plan import TOPIC, Budget, Plan
 WARM_UP: Final = 0.05
 """This share of the time is spent before the clock starts."""
 RAW_S: Final = 2.0
+RAW_SHARE: Final = 0.1
 
 
 def publish(plan: Plan) -> dict[str, Any]:
@@ -45,8 +46,18 @@ async def _publish(plan: Plan) -> dict[str, Any]:
 
 
 def callers(plan: Plan) -> dict[str, Any]:
-    """Many tasks, each awaiting its own publish before the next."""
-    return asyncio.run(_callers(plan))
+    """Many tasks, each awaiting its own publish; the raw disk is measured before and after."""
+    times = raw_times(plan)
+    found = asyncio.run(_callers(plan))
+    times += raw_times(plan)
+    if times:
+        found |= {"raw_syncs_per_s": len(times) / sum(times), "raw": measure.latency(times)}
+    return found
+
+
+def raw_times(plan: Plan) -> list[float]:
+    """Small synced writes on the disk of this plan, for a tenth of its time."""
+    return raw.sync_times(plan.path.parent, plan.seconds * RAW_SHARE) if plan.folder else []
 
 
 async def _callers(plan: Plan) -> dict[str, Any]:

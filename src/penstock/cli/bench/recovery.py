@@ -46,19 +46,18 @@ def measure_all(plan: Plan, tick: Tick = None) -> dict[str, Any]:
 
 def fill_and_kill(plan: Plan, tick: Tick = None) -> int:
     """Kills a filling process in the middle; returns how many messages it had confirmed."""
-    process = child.start("fill-on", plan)
-    assert process.stdout is not None
     confirmed = 0
-    try:
-        for line in process.stdout:
-            confirmed = int(line)
-            if tick is not None:
-                tick()
-            if confirmed >= _goal(plan):
-                process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait()
+    with child.start("fill-on", plan) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                confirmed = int(line)
+                if tick is not None:
+                    tick()
+                if confirmed >= _goal(plan):
+                    process.send_signal(signal.SIGKILL)
+        finally:
+            process.kill()
     if confirmed < _goal(plan):
         raise child.Failed("the process that fills the store ended before it was killed")
     return confirmed

@@ -13,6 +13,8 @@ from penstock.cli.output import DIM, GREEN, RED, Output, number, plural
 SHOWN: Final = 3
 """Confirmations printed one by one before the rest are only counted."""
 
+MEANING: Final = {"confirmed": "is on disk", "acked": "was billed, and that is on disk"}
+
 
 def add(parser: ArgumentParser) -> None:
     """Adds the arguments of this command."""
@@ -101,9 +103,8 @@ async def _tell(narrator: Narrator, folder: Path) -> dict[str, Any]:
 
 def _ticker(narrator: Narrator) -> Any:
     def tell(what: str, name: str, count: int) -> None:
-        if count <= SHOWN:
-            meaning = "is on disk" if what == "confirmed" else "was billed, and that is on disk"
-            narrator.aside(f"{name} {meaning}")
+        if count <= SHOWN and what in MEANING:
+            narrator.aside(f"{name} {MEANING[what]}")
 
     return tell
 

@@ -28,6 +28,8 @@ class Promises(msgspec.Struct):
 
     confirmed: set[str]
     acked: set[str]
+    acking: set[str]
+    """Acknowledged by the program; for those not in `acked`, nothing was promised yet."""
 
 
 class Found(msgspec.Struct):
@@ -39,7 +41,7 @@ class Found(msgspec.Struct):
     unfinished: int
     """Not acked before, and delivered now."""
     missing: set[str]
-    """Confirmed, not acked, and not delivered."""
+    """Confirmed, not even being acked, and not delivered."""
     returned: set[str]
     """Acked for certain, and delivered again all the same."""
     is_clean: bool
@@ -53,7 +55,7 @@ class Found(msgspec.Struct):
 
 def work_and_kill(folder: Path, tell: Callable[[str, str, int], None]) -> Promises:
     """Starts the child, listens to its promises, and kills it without warning."""
-    promises = Promises(set(), set())
+    promises = Promises(set(), set(), set())
     process = subprocess.Popen(  # noqa: S603 - our own module
         [sys.executable, "-m", "penstock.cli.demo.child", str(folder)],
         stdout=subprocess.PIPE,
@@ -65,7 +67,7 @@ def work_and_kill(folder: Path, tell: Callable[[str, str, int], None]) -> Promis
     try:
         for line in process.stdout:
             what, _, name = line.strip().partition(" ")
-            kept = promises.confirmed if what == "confirmed" else promises.acked
+            kept: set[str] = getattr(promises, what)
             kept.add(name)
             tell(what, name, len(kept))
             if len(promises.confirmed) >= CONFIRMED_MIN and len(promises.acked) >= ACKED_MIN:
@@ -90,7 +92,7 @@ async def compare(client: Any, promises: Promises) -> Found:
         stored=len(stored),
         lost=promises.confirmed - stored,
         unfinished=len(delivered),
-        missing=promises.confirmed - promises.acked - delivered,
+        missing=promises.confirmed - promises.acking - delivered,
         returned=promises.acked & delivered,
         is_clean=report["is_clean"],
         recovery=report,

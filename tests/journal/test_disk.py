@@ -1,0 +1,254 @@
+"""A real folder: durable in every part, private, and open once."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.journal import disk as disk_module
+from penstock.journal.disk import Disk, FolderDisk
+from penstock.vocabulary.errors import StoreInUse
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[FolderDisk]:
+    opened = FolderDisk(tmp_path / "store")
+    yield opened
+    opened.close()
+
+
+def test_it_is_a_disk(disk: FolderDisk) -> None:
+    port: Disk = disk
+    assert port.names() == []
+
+
+def test_a_new_file_reads_as_zeros_of_its_size(disk: FolderDisk) -> None:
+    file = disk.create("a", 10)
+    assert (file.name, file.size, file.pread(0, 100)) == ("a", 10, bytes(10))
+    file.close()
+
+
+def test_written_bytes_come_back_through_another_opening(disk: FolderDisk) -> None:
+    file = disk.create("a", 4)
+    file.pwrite(2, b"xyz")
+    file.sync()
+    file.close()
+    again = disk.open("a")
+    assert (again.size, again.pread(0, 100)) == (5, b"\0\0xyz")
+    assert again.pread(3, 1) == b"y"
+    assert again.pread(9, 1) == b""
+    again.close()
+
+
+def test_names_are_sorted_and_hide_the_lock(disk: FolderDisk) -> None:
+    disk.lock()
+    for name in ("b", "a"):
+        disk.create(name, 0).close()
+    assert disk.names() == ["a", "b"]
+
+
+def test_a_name_is_created_once(disk: FolderDisk) -> None:
+    disk.create("a", 0).close()
+    with pytest.raises(FileExistsError):
+        disk.create("a", 0)
+
+
+def test_an_absent_file_is_not_found(disk: FolderDisk) -> None:
+    with pytest.raises(FileNotFoundError):
+        disk.open("a")
+
+
+def test_a_rename_replaces_and_an_unlink_removes(disk: FolderDisk) -> None:
+    for name, data in (("a", b"1"), ("b", b"2")):
+        file = disk.create(name, 0)
+        file.pwrite(0, data)
+        file.close()
+    disk.rename("b", "a")
+    disk.sync_names()
+    file = disk.open("a")
+    assert (disk.names(), file.pread(0, 9)) == (["a"], b"2")
+    file.close()
+    disk.unlink("a")
+    assert disk.names() == []
+
+
+def test_closing_twice_is_harmless(disk: FolderDisk) -> None:
+    file = disk.create("a", 0)
+    file.close()
+    file.close()
+    disk.close()
+    disk.close()
+
+
+def test_free_space_is_that_of_the_file_system(disk: FolderDisk, tmp_path: Path) -> None:
+    usage = os.statvfs(tmp_path)
+    assert 0 < disk.free_bytes() <= usage.f_blocks * usage.f_frsize
+
+
+# -- the operating system at its worst ---------------------------------------------------------
+
+
+def test_short_writes_are_continued(disk: FolderDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, sizes = os.pwrite, []
+
+    def short(descriptor: int, data: bytes, offset: int) -> int:
+        sizes.append(len(data))
+        return real(descriptor, bytes(data)[:3], offset)
+
+    monkeypatch.setattr(os, "pwrite", short)
+    file = disk.create("a", 0)
+    file.pwrite(1, b"0123456789")
+    assert sizes == [10, 7, 4, 1]
+    assert file.pread(0, 99) == b"\x000123456789"
+    file.close()
+
+
+def test_short_reads_are_continued(disk: FolderDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.create("a", 0)
+    file.pwrite(0, b"0123456789")
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, length, at: real(fd, min(length, 4), at))
+    assert file.pread(1, 20) == b"123456789"
+    file.close()
+
+
+def test_a_failed_write_is_raised_not_repeated(
+    disk: FolderDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def fail(*arguments: object) -> int:
+        calls.append(arguments)
+        raise OSError(28, "no space")
+
+    file = disk.create("a", 0)
+    monkeypatch.setattr(os, "pwrite", fail)
+    with pytest.raises(OSError, match="no space"):
+        file.pwrite(0, b"x")
+    assert len(calls) == 1
+    file.close()
+
+
+def test_a_file_that_cannot_have_its_size_is_not_left_behind(
+    disk: FolderDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "no space")
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    with pytest.raises(OSError, match="no space"):
+        disk.create("a", 4096)
+    assert disk.names() == []
+
+
+def test_a_sync_reaches_the_file_and_a_sync_of_names_the_folder(
+    disk: FolderDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fdatasync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+    )
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    file = disk.create("a", 0)
+    file.sync()
+    disk.sync_names()
+    assert synced == [str(disk.folder / "a"), str(disk.folder)]
+    file.close()
+
+
+# -- making the folder -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_the_folder_and_its_files_are_private_whatever_the_mask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        disk = FolderDisk(tmp_path / "private")
+        disk.create("a", 0).close()
+        disk.lock()
+        disk.close()
+    finally:
+        os.umask(before)
+    modes = {
+        path.name: oct(path.stat().st_mode & 0o777)
+        for path in (tmp_path / "private", *(tmp_path / "private").iterdir())
+    }
+    assert modes == {"private": "0o700", "a": "0o600", "lock": "0o600"}
+
+
+def test_every_new_folder_on_the_way_is_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(disk_module, "_sync_folder", synced.append)
+    FolderDisk(tmp_path / "a" / "b" / "c").close()
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(synced)
+
+
+def test_an_existing_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"x")
+    disk = FolderDisk(tmp_path)
+    assert disk.names() == ["mine"]
+    disk.close()
+
+
+def test_looking_at_a_store_makes_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        FolderDisk(tmp_path / "absent", is_read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_opened_for_looking_cannot_be_written(disk: FolderDisk) -> None:
+    disk.create("a", 4).close()
+    reader = FolderDisk(disk.folder, is_read_only=True)
+    file = reader.open("a")
+    assert file.pread(0, 9) == bytes(4)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.pwrite(0, b"x")
+    file.close()
+    reader.close()
+
+
+# -- one writer --------------------------------------------------------------------------------
+
+
+def test_a_second_opener_is_told_who_has_the_store(disk: FolderDisk) -> None:
+    disk.lock()
+    second = FolderDisk(disk.folder)
+    with pytest.raises(StoreInUse, match=f"process {os.getpid()}"):
+        second.lock()
+    second.close()
+
+
+def test_the_store_is_free_after_closing(disk: FolderDisk) -> None:
+    disk.lock()
+    disk.close()
+    second = FolderDisk(disk.folder)
+    second.lock()
+    second.close()
+
+
+def test_the_owner_is_known_without_claiming_anything(disk: FolderDisk) -> None:
+    looker = FolderDisk(disk.folder, is_read_only=True)
+    assert looker.owner() is None
+    disk.lock()
+    assert looker.owner() == f"process {os.getpid()}"
+    disk.close()
+    assert looker.owner() is None
+    looker.close()
+
+
+def test_the_lock_of_a_process_that_died_does_not_hold(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; from pathlib import Path; from penstock.journal.disk import FolderDisk\n"
+        "FolderDisk(Path(sys.argv[1])).lock(); os._exit(9)"
+    )
+    folder = tmp_path / "store"
+    command = [sys.executable, "-c", script, str(folder)]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 9
+    disk = FolderDisk(folder)
+    disk.lock()
+    disk.close()

@@ -75,11 +75,19 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = import_module(_MODULES[name])
     elif name == "__version__":
-        value = import_module("importlib.metadata").version("penstock")
+        value = _version()
     else:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def _version() -> str:
+    metadata = import_module("importlib.metadata")
+    try:
+        return str(metadata.version("penstock"))
+    except metadata.PackageNotFoundError:
+        return "0.0.0"  # run from a source tree that is not installed
 
 
 def __dir__() -> list[str]:

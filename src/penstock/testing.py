@@ -15,6 +15,7 @@ that wants a lease to expire says `broker.advance(31)` and does not wait.
 import time
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Iterator
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -23,6 +24,7 @@ from penstock.broker.mailbox import DIRECT, Pending
 from penstock.client.blocking import BlockingClient
 from penstock.client.client import Client, check_options
 from penstock.drivers.embedded import MEMORY, EmbeddedDriver, Share
+from penstock.drivers.port import Capabilities
 from penstock.journal.memory import MemoryDisk
 from penstock.vocabulary.errors import Closed, InvalidArgument
 from penstock.vocabulary.message import Durability
@@ -63,12 +65,18 @@ class ManualClock:
 class MemoryBroker:
     """A broker in memory whose time the test moves. `with`, or `close()`, ends it."""
 
+    capabilities: Capabilities = MEMORY
+
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.broker = Broker.open(
+        self.broker = self.open_broker()
+        self._clients: list[Client] = []
+
+    def open_broker(self) -> Broker:
+        """The broker behind it; its timers stand still with the clock."""
+        return Broker.open(
             MemoryDisk(), clock=self.clock, timers=False, durability=Durability.MEMORY
         )
-        self._clients: list[Client] = []
 
     def __enter__(self) -> Self:
         return self
@@ -109,7 +117,7 @@ class MemoryBroker:
     def _connect(self, loop: AbstractEventLoop) -> EmbeddedDriver:
         if self.broker.engine.is_closed:
             raise Closed("this MemoryBroker was closed")
-        return EmbeddedDriver(_Owned(self.broker), loop, MEMORY)
+        return EmbeddedDriver(_Owned(self.broker), loop, self.capabilities)
 
     def advance(self, seconds: float) -> None:
         """Moves time, and returns when its consequences are true.
@@ -128,15 +136,27 @@ class MemoryBroker:
 
     def settle(self) -> None:
         """Returns when everything decided so far is durable and applied, dead letters included."""
-        engine = self.broker.engine
         deadline = time.monotonic() + SETTLE_S_MAX
         while time.monotonic() < deadline:
             pending = Pending()
             self.broker.flush(DIRECT, pending)
             pending.wait()
-            if not (engine.has_pending or engine.jobs or engine.doomed):
-                return
+            # Only when nothing waits for the worker is it certain to have begun with all of it.
+            if not self._is_busy():
+                self._wait_for_worker()
+                if not self._is_busy():
+                    return
             time.sleep(POLL_S)
+
+    def _is_busy(self) -> bool:
+        engine = self.broker.engine
+        return bool(engine.has_pending or engine.jobs or engine.doomed)
+
+    def _wait_for_worker(self) -> None:
+        finished = Event()
+        self.broker.engine.jobs.append(finished.set)
+        self.broker.engine.wake_worker()
+        finished.wait(SETTLE_S_MAX)
 
     def close(self) -> None:
         """Ends the broker; clients that are still open find it closed."""

@@ -20,6 +20,7 @@ class Score(msgspec.Struct):
     """What the run prints."""
 
     kills: int = 0
+    lives: int = 0
     restarts_ok: int = 0
     confirmed: int = 0
     acked: int = 0
@@ -80,7 +81,7 @@ class Book:
         self.read_upto = end
 
     def _o(self, _ms: str) -> None:
-        self.score.restarts_ok += 1
+        self.score.lives += 1
 
     def _i(self, name: str, sequence: str, count: str) -> None:
         self.invoked[name] = (int(sequence), int(count))

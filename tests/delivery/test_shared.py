@@ -83,14 +83,31 @@ def test_no_worker_idles_beside_a_hoarder(
     assert min(held(world, subscription, *consumers)) == 1
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_messages_that_come_one_by_one_are_shared_out_too(
-    world: World, topic: Topic, subscription: Subscription
+    world: World, topic: Topic, subscription: Subscription, count: int
 ) -> None:
-    consumers = [world.join(subscription, 1000) for _ in range(3)]
-    for _ in range(9):
+    consumers = [world.join(subscription, 1000) for _ in range(count)]
+    for _ in range(3 * count):
         world.publish(topic)
         world.dispatch(subscription)
-    assert [consumer.outstanding for consumer in consumers] == [3, 3, 3]
+    assert [consumer.outstanding for consumer in consumers] == [3] * count
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_message_goes_to_whoever_holds_least(
+    world: World, topic: Topic, subscription: Subscription, position: int
+) -> None:
+    consumers = [world.join(subscription, 1000) for _ in range(2)]
+    idle, hoarder = consumers[position], consumers[1 - position]
+    idle.is_attached = False
+    world.publish(topic, 7)
+    world.dispatch(subscription)
+    idle.is_attached = True
+    for _ in range(5):
+        world.publish(topic)
+        world.dispatch(subscription)
+    assert (hoarder.outstanding, idle.outstanding) == (7, 5)
 
 
 def test_a_full_consumer_does_not_slow_another(

@@ -106,6 +106,23 @@ def test_short_writes_are_continued(disk: FolderDisk, monkeypatch: pytest.Monkey
     file.close()
 
 
+def test_short_synced_writes_are_continued_and_every_part_is_synced(
+    disk: FolderDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, flags_seen = os.pwritev, []
+
+    def short(descriptor: int, parts: tuple[bytes], offset: int, flags: int) -> int:
+        flags_seen.append(flags)
+        return real(descriptor, [bytes(parts[0])[:4]], offset, flags)
+
+    monkeypatch.setattr(os, "pwritev", short)
+    file = disk.create("a", 0)
+    file.pwrite_synced(1, b"0123456789")
+    assert flags_seen == [os.RWF_DSYNC] * 3
+    assert (file.size, file.pread(0, 99)) == (11, b"\x000123456789")
+    file.close()
+
+
 def test_short_reads_are_continued(disk: FolderDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     file = disk.create("a", 0)
     file.pwrite(0, b"0123456789")

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from threading import Lock, RLock
-from typing import Any
+from typing import Any, Final
 
 from penstock.batch.frame import Frame, Slice, frame_of
 from penstock.broker.clock import Clock
@@ -26,7 +26,10 @@ from penstock.vocabulary import limits
 from penstock.vocabulary.errors import Closed, RecordDamaged, StorageError
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.records import (
+    Attached,
     Copied,
+    Delivered,
+    Detached,
     Lost,
     Outcome,
     Published,
@@ -38,6 +41,10 @@ from penstock.vocabulary.records import (
 
 Waiter = tuple[Mailbox, Target, Any]
 """Who is answered, how, and with what, once a record is durable and applied."""
+
+
+_OVERTAKEN: Final = frozenset({Settled, Delivered, Returned, Attached, Detached})
+"""Records a publish to the same topic may overtake: they speak of older messages only."""
 
 
 class Engine:
@@ -177,7 +184,7 @@ class Engine:
         """Publishes to topics of durability `written` count from the write on, before the sync."""
         if not self.state.written_topics:
             return None
-        early = {i for i in range(at, upto) if self._is_written(records[i])}
+        early = self._early(records, at, upto)
         if not early:
             return None
         self.journal.write()
@@ -190,6 +197,18 @@ class Engine:
                 waiters[i] = None
             self._act(effects, letters)
         self._post(letters)
+        return early
+
+    def _early(self, records: list[Record], at: int, upto: int) -> set[int]:
+        """Publishes that may count now: none overtakes a record that changes what it means."""
+        early: set[int] = set()
+        behind: set[int] = set()
+        for i in range(at, upto):
+            record = records[i]
+            if self._is_written(record) and behind.isdisjoint(topic_ids(record)):
+                early.add(i)
+            elif type(record) not in _OVERTAKEN:
+                behind.update(topic_ids(record))
         return early
 
     def _is_written(self, record: Any) -> bool:

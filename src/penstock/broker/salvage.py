@@ -20,7 +20,7 @@ from penstock.delivery.ranges import RangeSet
 from penstock.delivery.state import Partition, State, Subscription
 from penstock.journal.disk import Disk
 from penstock.journal.journal import Journal
-from penstock.journal.record import decode, encode
+from penstock.journal.record import decode, encode, part_of
 from penstock.journal.recovery import open_journal
 from penstock.journal.salvage import read_row, survey
 from penstock.journal.settings import JournalSettings
@@ -39,7 +39,6 @@ from penstock.vocabulary.records import (
     SubscriptionCreated,
     TopicAltered,
     TopicCreated,
-    Unit,
     partition_key,
 )
 
@@ -217,7 +216,8 @@ def _again(partition: Partition, run: Run) -> Iterator[Published]:
     source = run.source
     rec = read_row(source.segment, source.position, source.length)
     assert rec is not None, f"the record at {source.position:#x} was readable a moment ago"
-    part = _part(decode(rec), partition.key, run.start)
+    part = part_of(decode(rec), partition.key, run.start)
+    assert part is not None, f"the record at {source.position:#x} held {run.start} a moment ago"
     if isinstance(part, Copied):
         indexes = [part.offsets.index(offset) for offset in range(run.start, run.end)]
         batch = Batch(part.batch).select(indexes)
@@ -242,15 +242,6 @@ def _again(partition: Partition, run: Run) -> Iterator[Published]:
             None, 0, part.ledger,
         )  # fmt: skip
         at += high - low
-
-
-def _part(record: Record, key: int, offset: int) -> Published | Copied:
-    for part in record.records if isinstance(record, Unit) else (record,):
-        if isinstance(part, Published | Copied):
-            offsets = part.offsets if isinstance(part, Copied) else range(part.base, part.end)
-            if partition_key(part.topic_id, part.partition) == key and offset in offsets:
-                return part
-    raise AssertionError(record, key, offset)
 
 
 def _created(subscription: Subscription) -> SubscriptionCreated:

@@ -7,6 +7,7 @@ import msgspec
 from penstock.cli import values
 from penstock.cli.command import Command
 from penstock.cli.output import Output, plural
+from penstock.cli.progress import Progress
 from penstock.cli.verify import existing
 
 
@@ -19,17 +20,20 @@ def add(parser: ArgumentParser) -> None:
 def run(arguments: Namespace, output: Output) -> int:
     """Exit code 0 when nothing was lost, else 1; the new store is usable in both cases."""
     from penstock.broker.salvage import salvage
+    from penstock.cli.watching import WatchedDisk
     from penstock.journal.disk import FolderDisk
 
-    source = FolderDisk(existing(arguments.dir), is_read_only=True)
-    try:
-        target = FolderDisk(arguments.out)
+    folder = existing(arguments.dir)
+    with Progress(output, f"reading {folder}, megabytes") as progress:
+        source = WatchedDisk(folder, progress)
         try:
-            report = salvage(source, target)
+            target = FolderDisk(arguments.out)
+            try:
+                report = salvage(source, target)
+            finally:
+                target.close()
         finally:
-            target.close()
-    finally:
-        source.close()
+            source.close()
     if output.is_json:
         output.document(msgspec.to_builtins(report))
     else:

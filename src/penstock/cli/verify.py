@@ -8,6 +8,7 @@ import msgspec
 from penstock.cli import values
 from penstock.cli.command import Command
 from penstock.cli.output import GREEN, RED, YELLOW, Output
+from penstock.cli.progress import Progress
 from penstock.vocabulary.errors import NotAStore
 
 _COLOURS = {"ok": GREEN, "torn": YELLOW}
@@ -20,14 +21,16 @@ def add(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, output: Output) -> int:
     """Exit code 0 when nothing that was confirmed is damaged, else 1."""
-    from penstock.journal.disk import FolderDisk
+    from penstock.cli.watching import WatchedDisk, folder_megabytes
     from penstock.journal.verify import Verdict, verify
 
-    disk = FolderDisk(existing(arguments.dir), is_read_only=True)
-    try:
-        report = verify(disk)
-    finally:
-        disk.close()
+    folder = existing(arguments.dir)
+    with Progress(output, f"reading {folder}", folder_megabytes(folder)) as progress:
+        disk = WatchedDisk(folder, progress)
+        try:
+            report = verify(disk)
+        finally:
+            disk.close()
     if output.is_json:
         output.document(msgspec.to_builtins(report))
     else:

@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 
 from penstock.vocabulary.errors import BodyDoesNotFit, InvalidArgument
 
@@ -32,8 +33,14 @@ def decode(body: bytes | None, kind: Any) -> Any:
 
 def check_kind(kind: Any) -> None:
     """Raises InvalidArgument when bodies cannot be decoded into this type."""
-    if kind not in {bytes, str} and not hasattr(kind, "model_validate_json"):
-        _decoder(kind)
+    if kind in {bytes, str} or hasattr(kind, "model_validate_json"):
+        return
+    _decoder(kind)
+    if isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType):
+        raise InvalidArgument(
+            f"bodies cannot be read as {name_of(kind)}: use a msgspec Struct, a dataclass, a "
+            "pydantic model, dict, list, str or bytes"
+        )
 
 
 def name_of(kind: Any) -> str:

@@ -38,7 +38,7 @@ def dispatch(state: State, subscription: Subscription, now: int) -> list[Offer]:
         if not consumers:
             break
         subscription.turn += 1
-        consumer = consumers[subscription.turn % len(consumers)]
+        consumer = _least_loaded(consumers, subscription.turn)
         cursor = cursors[subscription.turn % len(cursors)]
         limit = _limit(consumer, consumers, cursor, cursors)
         run = _take_run(cursor, limit)
@@ -52,6 +52,12 @@ def dispatch(state: State, subscription: Subscription, now: int) -> list[Offer]:
             continue
         offers.append(_offer(state, consumer, cursor, start, end, trial, now))
     return offers
+
+
+def _least_loaded(consumers: list[Consumer], turn: int) -> Consumer:
+    """Whoever holds least; among equals it goes round."""
+    first = turn % len(consumers)
+    return min(consumers[first:] + consumers[:first], key=lambda c: c.outstanding)
 
 
 def _has_waiting(cursor: Cursor) -> bool:

@@ -6,6 +6,7 @@ A Disk holds a flat set of named files. Names become durable with `sync_names`, 
 
 import fcntl
 import os
+from itertools import takewhile
 from pathlib import Path
 from typing import Protocol
 
@@ -133,8 +134,10 @@ class FolderDisk:
         self._lock = -1
         self._access = os.O_RDONLY if is_read_only else os.O_RDWR
         if not is_read_only and not folder.exists():
+            fresh = [folder, *takewhile(lambda parent: not parent.exists(), folder.parents)]
             folder.mkdir(mode=0o700, parents=True)
-            _sync_folder(folder.parent)
+            for made in fresh:
+                _sync_folder(made.parent)
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 
     def names(self) -> list[str]:

@@ -23,6 +23,8 @@ from typing import Final
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from penstock.vocabulary.limits import MIB
+
 EDGE: Final = 512
 MAGIC: Final = b"PGRP"
 FOOTER: Final = 1
@@ -36,6 +38,8 @@ KIND_MAX: Final = 7
 _PADS: Final = tuple(bytes(n) for n in range(EDGE))
 _BLANK: Final = bytes(EDGE)
 _SALT_AT: Final = 32
+_TORN_BYTES_MAX: Final = 16 * MIB
+"""No group is larger."""
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):
@@ -165,6 +169,17 @@ def find_next(data: bytes, at: int, sequence: int, salt: int) -> Group | None:
 def holds_salt(data: bytes, at: int, salt: int) -> bool:
     """True when something of this segment's present life was written at or after `at`."""
     return data.find(_SUM.pack(salt), at) >= 0
+
+
+def holds_record(data: bytes, at: int, end: int, sequence: int, salt: int) -> bool:
+    """True when a record of this segment's present life starts in at…end, whatever its group."""
+    end = min(end + EDGE, len(data), at + _TORN_BYTES_MAX) & ~7
+    lengths = memoryview(data)[at:end].cast("I")[2::2].tolist()
+    return any(
+        _RECORD_MIN <= length <= len(data) - at
+        and read_record(data, at + 8 * row, sequence << 32 | at + 8 * row, salt) is not None
+        for row, length in enumerate(lengths)
+    )
 
 
 def records(data: bytes | memoryview, group: Group) -> list[tuple[int, bytes]]:

@@ -249,7 +249,7 @@ class Index:
                     self._lower(span, span.live)
 
     def spans_in(self, sequence: int) -> list[tuple[int, list[tuple[int, int]]]]:
-        """(partition key, offset ranges that may be held) of a segment, for compaction."""
+        """(partition key, rising offset ranges that may be held) of a segment, for compaction."""
         with self._lock:
             found: dict[int, list[tuple[int, int]]] = {}
             for key in self._keys_in(sequence):
@@ -260,7 +260,7 @@ class Index:
                     if span.segment == sequence and span.offsets is not None:
                         singles = ((offset, offset + 1) for offset in span.offsets)
                         found.setdefault(key, []).extend(singles)
-            return list(found.items())
+            return [(key, sorted(ranges)) for key, ranges in found.items()]
 
     def _keys_in(self, sequence: int) -> set[int]:
         return {key & ~COPY_BIT for key in self._entries(self.segments[sequence])}

@@ -19,12 +19,12 @@ from penstock.journal.disk import Disk, File
 from penstock.journal.footer import ENTRY_BYTES, PARTITION_BYTES, Footer
 from penstock.journal.group import HEADER_BYTES, align, record_bytes
 from penstock.journal.index import Index, Place
-from penstock.journal.record import decode
+from penstock.journal.record import decode, part_of
 from penstock.journal.report import Report
 from penstock.journal.segment import FIRST_GROUP, Header, Segment, encode_header
 from penstock.journal.settings import GROUP_BYTES_MAX, JournalSettings
-from penstock.vocabulary.errors import ProtocolError, RecordDamaged, StoreFailed
-from penstock.vocabulary.records import Copied, Published, Record, Unit, partition_key
+from penstock.vocabulary.errors import ProtocolError, RecordDamaged, StorageError, StoreFailed
+from penstock.vocabulary.records import Copied, Published, Record, Unit
 
 SEGMENT_PREFIX: Final = "segment-"
 SNAPSHOTS_KEPT: Final = 2
@@ -239,20 +239,34 @@ class Journal:
         return file
 
     def prepare_spare(self) -> None:
-        """Makes one zeroed segment ready ahead of need. For a background thread."""
+        """Makes one zeroed segment ready ahead of need. For a background thread.
+
+        Raises StorageError when the disk refuses; the log itself is not touched by that.
+        """
         size = self._growth
         with self._spare_lock:
             if any(file.size >= size for file in self.spares):
                 return
-        file = self._create(size)
-        if self.settings.is_zeroing:
-            for at in range(0, size, len(_ZEROS)):
-                file.pwrite(at, _ZEROS[: size - at])
+        try:
+            file = self._create(size)
+            if self.settings.is_zeroing:
+                self._zero(file)
+        except OSError as error:
+            raise StorageError(f"no new segment could be made ready: {error}") from error
+        with self._spare_lock:
+            self.spares.append(file)
+
+    def _zero(self, file: File) -> None:
+        try:
+            for at in range(0, file.size, len(_ZEROS)):
+                file.pwrite(at, _ZEROS[: file.size - at])
                 if at % (4 * 1024 * 1024) == 0:
                     file.sync()
             file.sync()
-        with self._spare_lock:
-            self.spares.append(file)
+        except OSError:
+            file.close()
+            self.disk.unlink(file.name)
+            raise
 
     def free_segments(self) -> int:
         """Recycles or removes segments that neither snapshot needs; returns how many."""
@@ -261,7 +275,7 @@ class Journal:
         start = self.snapshots[1][1]
         freed = 0
         for segment in list(self.index.segments.values()):
-            if not _is_free(segment, start) or segment is self.active:
+            if not segment.is_free(start) or segment is self.active:
                 continue
             del self.index.segments[segment.sequence]
             self._retire(segment.file)
@@ -406,7 +420,7 @@ class Journal:
             record = self._read(place)
             if record is None:
                 return None
-        return _part(record, key, place.first)
+        return part_of(record, key, place.first)
 
     def _read(self, place: Place) -> Record | None:
         segment = place.segment
@@ -474,32 +488,6 @@ def rescan(segment: Segment) -> Footer:
 def _cost(record: Record, length: int) -> int:
     parts = len(record.records) if isinstance(record, Unit) else 1
     return record_bytes(length) + parts * (ENTRY_BYTES + PARTITION_BYTES)
-
-
-def _is_free(segment: Segment, start: int) -> bool:
-    """True when the snapshot starting at `start` already knows that nothing here is needed."""
-    return (
-        segment.is_sealed
-        and not segment.is_damaged
-        and segment.live == 0
-        and segment.empty_at is not None
-        and segment.empty_at <= start
-        and segment.base + segment.end <= start
-    )
-
-
-def _part(record: Record, key: int, offset: int) -> Published | Copied | None:
-    parts = record.records if isinstance(record, Unit) else (record,)
-    for part in parts:
-        if isinstance(part, Published):
-            if partition_key(part.topic_id, part.partition) == key and (
-                part.base <= offset < part.end
-            ):
-                return part
-        elif isinstance(part, Copied):  # noqa: SIM102 - the pair of tests mirrors the case above
-            if partition_key(part.topic_id, part.partition) == key and offset in part.offsets:
-                return part
-    return None
 
 
 def _no_point(_name: str) -> None:

@@ -84,6 +84,16 @@ def _decode(data: bytes) -> r.Record:
     return decoder(data, flags, partition, topic_id)
 
 
+def part_of(record: r.Record, key: int, offset: int) -> r.Published | r.Copied | None:
+    """The part of a record that holds this message of this partition, or None."""
+    for part in record.records if isinstance(record, r.Unit) else (record,):
+        if isinstance(part, r.Published | r.Copied):
+            offsets = part.offsets if isinstance(part, r.Copied) else range(part.base, part.end)
+            if r.partition_key(part.topic_id, part.partition) == key and offset in offsets:
+                return part
+    return None
+
+
 def encode_published(record: r.Published) -> bytes:
     """The bytes of the commonest record."""
     kept = record.kept

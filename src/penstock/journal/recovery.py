@@ -338,9 +338,12 @@ class _Recovery:
     def _cut_tail(self, segment: Segment, data: bytes, at: int) -> None:
         segment.end = at
         self.journal.index.log_end = segment.base | at
-        if not group.holds_salt(data, at, segment.salt):
-            return
         tail = data[at:].rstrip(b"\0")
+        # A record left of a torn group would come back if these bytes were damaged later.
+        if not group.holds_salt(tail, 0, segment.salt) and not group.holds_record(
+            data, at, at + len(tail), segment.sequence, segment.salt
+        ):
+            return
         disk = self.journal.disk
         number = sum(1 for name in disk.names() if name.startswith("torn-")) + 1
         name = f"torn-{segment.sequence:08d}-{at:08d}-{number:04d}"

@@ -64,6 +64,17 @@ class Segment:
         """True when nothing more is written to this segment."""
         return self.footer != 0
 
+    def is_free(self, start: int) -> bool:
+        """True when the snapshot starting at `start` already knows that nothing here is needed."""
+        return (
+            self.is_sealed
+            and not self.is_damaged
+            and self.live == 0
+            and self.empty_at is not None
+            and self.empty_at <= start
+            and self.base + self.end <= start
+        )
+
     @property
     def base(self) -> int:
         """The log position of byte 0."""

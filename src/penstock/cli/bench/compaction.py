@@ -23,6 +23,9 @@ IN_FLIGHT: Final = 10
 QUICK: Final = JournalSettings(segment_bytes_max=4 * MIB)
 """Small segments, so that a short run has something to compact."""
 KEPT_WAIT_S: Final = 2.0
+PATIENCE_S: Final = 60.0
+SLOWEST_PER_S: Final = 20_000
+"""A consumer slower than this has stopped."""
 
 Tick = Callable[[], None] | None
 
@@ -63,7 +66,8 @@ async def _keep(plan: Plan) -> dict[str, Any]:
         await _publish(client, plan, plan.messages)
         peak = measure.segment_bytes(plan.path)
         async with client.subscribe(TOPIC, SUBSCRIPTION, credit=CREDIT_MAX) as deliveries:
-            kept = await _ack(deliveries, plan)
+            patience_s = PATIENCE_S + plan.messages / SLOWEST_PER_S
+            kept = await asyncio.wait_for(_ack(deliveries, plan), patience_s)
             await deliveries.flush()
             await asyncio.sleep(SETTLE_S)
             disk = measure.segment_bytes(plan.path)

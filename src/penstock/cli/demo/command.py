@@ -1,5 +1,6 @@
 """`penstock demo`: tells the story to a newcomer; exit code 1 when a promise was broken."""
 
+import asyncio
 import shutil
 import tempfile
 import time
@@ -21,12 +22,12 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="leave the folder there to look at")
 
 
-async def run(arguments: Namespace, output: Output) -> int:
+def run(arguments: Namespace, output: Output) -> int:
     """Runs the demonstration in a folder of its own."""
     began = time.monotonic()
     parent = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     try:
-        told = await _tell(Narrator(output), parent / "data")
+        told = _tell(Narrator(output), parent / "data")
     finally:
         if not arguments.keep:
             shutil.rmtree(parent, ignore_errors=True)
@@ -67,8 +68,7 @@ class Narrator:
         self.say(f"{mark}  {text}")
 
 
-async def _tell(narrator: Narrator, folder: Path) -> dict[str, Any]:
-    import penstock
+def _tell(narrator: Narrator, folder: Path) -> dict[str, Any]:
     from penstock.cli.demo import crash
 
     narrator.step("A program publishes orders, and a part of it bills them")
@@ -81,12 +81,7 @@ async def _tell(narrator: Narrator, folder: Path) -> dict[str, Any]:
     narrator.step("In the middle of its work the program is killed")
     narrator.say("SIGKILL: no clean-up, no goodbye, a write perhaps half done.")
     narrator.step("Another process opens the same folder")
-    async with penstock.connect(f"file:{folder}") as client:
-        found = await crash.compare(client, promises)
-        _tell_found(narrator, found, promises)
-        dead_is_right = await _tell_dead(narrator, client)
-        stats = await client.stats()
-    _tell_end(narrator, stats)
+    found, dead_is_right = asyncio.run(_tell_after(narrator, folder, promises))
     verdict = _verify(narrator, folder)
     return {
         "confirmed": confirmed,
@@ -99,6 +94,18 @@ async def _tell(narrator: Narrator, folder: Path) -> dict[str, Any]:
         "verify": verdict,
         "is_whole": found.is_whole and dead_is_right and verdict == "ok",
     }
+
+
+async def _tell_after(narrator: Narrator, folder: Path, promises: Any) -> tuple[Any, bool]:
+    import penstock
+    from penstock.cli.demo import crash
+
+    async with penstock.connect(f"file:{folder}") as client:
+        found = await crash.compare(client, promises)
+        _tell_found(narrator, found, promises)
+        dead_is_right = await _tell_dead(narrator, client)
+        _tell_end(narrator, await client.stats())
+    return found, dead_is_right
 
 
 def _ticker(narrator: Narrator) -> Any:

@@ -1,0 +1,64 @@
+"""A broker behind each embedded driver, with a clock the test moves: what contract tests run on."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.broker.broker import Broker
+from penstock.client.client import Client
+from penstock.client.deliveries import Deliveries
+from penstock.client.received import ReceivedMessage
+from penstock.drivers.embedded import FILE
+from penstock.journal.disk import FolderDisk
+from penstock.testing import MemoryBroker
+
+
+class FolderBroker(MemoryBroker):
+    """The same with a disk."""
+
+    capabilities = FILE
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        super().__init__()
+
+    def open_broker(self) -> Broker:
+        return Broker.open(FolderDisk(self._folder), clock=self.clock, timers=False)
+
+
+def make(kind: str, folder: Path) -> MemoryBroker:
+    """A broker of this kind of URL."""
+    return MemoryBroker() if kind == "memory" else FolderBroker(folder)
+
+
+async def receive_all(deliveries: Deliveries, timeout_s: float = 0.05) -> list[ReceivedMessage]:
+    """Everything that comes until nothing does for a moment."""
+    found: list[ReceivedMessage] = []
+    while (message := await deliveries.receive(timeout_s)) is not None:
+        found.append(message)
+    return found
+
+
+async def bodies(deliveries: Deliveries) -> list[bytes | None]:
+    """The bodies of everything that comes, acked."""
+    found = await receive_all(deliveries)
+    for message in found:
+        message.ack()
+    return [message.body for message in found]
+
+
+@asynccontextmanager
+async def subscribed(
+    client: Client, topic: str = "orders", name: str | None = "billing", **options: Any
+) -> AsyncIterator[Deliveries]:
+    """A subscription, with the topic made beforehand."""
+    async with client.subscribe(topic, name, **options) as deliveries:
+        yield deliveries
+
+
+async def first(deliveries: Deliveries) -> ReceivedMessage:
+    """The next message, which must come."""
+    message = await deliveries.receive(timeout_s=5)
+    assert message is not None, "no message came"
+    return message

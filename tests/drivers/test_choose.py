@@ -1,0 +1,52 @@
+"""The scheme of a URL chooses the driver; what cannot be opened is named with a hint."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from penstock.drivers.choose import check_url, open_driver
+from penstock.vocabulary.errors import InvalidArgument, Unsupported
+
+
+@pytest.mark.parametrize("url", ["file:data", "file:./data", "memory:", "memory:shared"])
+def test_urls_of_embedded_brokers_are_accepted(url: str) -> None:
+    assert check_url(url) == url.partition(":")[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("fiel:./data", "did you mean 'file:./data'"),
+        ("File:./data", "did you mean 'file:./data'"),
+        ("memroy:", "did you mean 'memory:'"),
+        ("zzz:data", "use 'file:DIR'"),
+        ("data", "write 'file:data'"),
+        ("", "must be text"),
+        ("file:data?segment_mb=1", "options"),
+    ],
+)
+def test_a_wrong_url_is_refused_with_a_hint(url: str, hint: str) -> None:
+    with pytest.raises(InvalidArgument, match=hint.replace("?", r"\?")):
+        check_url(url)
+
+
+@pytest.mark.parametrize("url", ["kafka://h1/topic", "penstock://127.0.0.1:8001", "nats://h"])
+def test_a_known_broker_that_is_not_available_yet_is_named(url: str) -> None:
+    with pytest.raises(Unsupported, match=url.partition(":")[0]):
+        check_url(url)
+
+
+def test_something_that_is_not_text_is_no_url() -> None:
+    with pytest.raises(InvalidArgument, match="not 5"):
+        check_url(5)  # type: ignore[arg-type]
+
+
+def test_each_scheme_opens_its_driver(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for url in (f"file:{tmp_path / 'store'}", "memory:"):
+            driver = await open_driver(url)
+            assert driver.capabilities.scheme == url.partition(":")[0]
+            await driver.close()
+
+    asyncio.run(scenario())

@@ -8,9 +8,40 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.tally import Tally
+
 settings.register_profile("core", deadline=None, max_examples=100)
 settings.register_profile("prove", deadline=None, max_examples=5_000)
 settings.load_profile("core")
+
+
+TALLY = pytest.StashKey[Tally]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[TALLY] = Tally()
+
+
+@pytest.fixture(scope="session")
+def tally(pytestconfig: pytest.Config) -> Tally:
+    """Where a proof adds its numbers; they are printed at the end of the run."""
+    return pytestconfig.stash[TALLY]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["tally"] = session.config.stash[TALLY].dump()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A test process of pytest-xdist ends: its numbers join the others."""
+    node.config.stash[TALLY].load(getattr(node, "workeroutput", {}).get("tally", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for line in config.stash[TALLY].lines():
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -17,12 +17,12 @@ def test_a_subscription_goes_on_where_it_was(penstock: Penstock) -> None:
     for body in ("one", "two", "three"):
         penstock("pub", "t", body)
     assert penstock("sub", "t", "--subscription", "s", "--count", "1").out == "one\n"
-    assert penstock("sub", "t", "--subscription", "s", "--timeout", "0.1").out == "two\nthree\n"
+    assert penstock("sub", "t", "--subscription", "s", "--timeout", "0.5").out == "two\nthree\n"
 
 
 def test_what_was_not_acked_comes_again(penstock: Penstock) -> None:
     penstock("pub", "t", "one")
-    words = ("sub", "t", "--subscription", "s", "--timeout", "0.2")
+    words = ("sub", "t", "--subscription", "s", "--timeout", "0.5")
     assert penstock(*words, "--no-ack").out == "one\n"
     assert penstock(*words, "--count", "1").out == "one\n"
 
@@ -54,7 +54,7 @@ def test_json_lines_carry_everything(penstock: Penstock) -> None:
 def test_a_start_skips_what_lies_before(start: str, out: str, penstock: Penstock) -> None:
     for body in ("one", "two", "three"):
         penstock("pub", "t", body)
-    words = ("sub", "t", "--timeout", "0.1", "--subscription", "s", "--start")
+    words = ("sub", "t", "--timeout", "0.5", "--subscription", "s", "--start")
     assert penstock(*words, start).out == out
 
 
@@ -68,12 +68,12 @@ def test_without_a_name_only_new_messages_are_meant(penstock: Penstock) -> None:
 def test_fewer_messages_than_asked_is_a_failure(penstock: Penstock) -> None:
     penstock("pub", "t", "one")
     answer = penstock(
-        "sub", "t", "--subscription", "s", "--count", "2", "--timeout", "0.1", "--json"
+        "sub", "t", "--subscription", "s", "--count", "2", "--timeout", "0.5", "--json"
     )
     assert answer.code == 1
     assert answer.error() == {
         "code": "timeout",
-        "text": "1 message of 2 came before 100 ms without one",
+        "text": "1 message of 2 came before 500 ms without one",
     }
 
 

@@ -88,9 +88,11 @@ def test_a_type_that_cannot_be_read_is_refused() -> None:
     class Opaque:
         pass
 
-    for kind in (Opaque, dict[str, int] | Order):
+    wrong: list[Any] = [Opaque, dict[str, int] | Order]
+    for kind in wrong:
         with pytest.raises(InvalidArgument, match="cannot be read"):
             check_kind(kind)
-    for kind in (Model, bytes, Order, Point, Any, dict[str, Any]):
+    right: list[Any] = [Model, bytes, Order, Point, Any, dict[str, Any]]
+    for kind in right:
         check_kind(kind)
     assert name_of(Order) == "Order"

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +16,14 @@ from penstock.journal.memory import MemoryDisk, Op, Verb
 from penstock.testing import MemoryBroker
 from penstock.vocabulary.errors import Closed, InvalidArgument, StoreFailed
 from tests.client.recorder import Recorder
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(2_000):
+        if condition():
+            return
+        await asyncio.sleep(0.002)
+    pytest.fail("it did not happen in time")
 
 
 def test_several_tasks_share_one_subscription() -> None:
@@ -32,8 +41,7 @@ def test_several_tasks_share_one_subscription() -> None:
 
                 tasks = [asyncio.create_task(consume(mine)) for mine in got]
                 await client.publish_many("t", [b"x"] * 30)
-                while sum(map(len, got)) < 30:
-                    await asyncio.sleep(0.001)
+                await until(lambda: sum(map(len, got)) == 30)
                 assert sorted(sum(got, [])) == list(range(30))  # noqa: RUF017 - three short lists
                 assert all(got)
                 await deliveries.close()
@@ -95,11 +103,9 @@ def test_leases_are_renewed_while_messages_wait_in_the_client() -> None:
                 assert await deliveries.receive(timeout_s=5) is not None
                 renewed: list[Any] = []
                 attachment: Any = deliveries._attachment
-                extend = attachment.extend
-                attachment.extend = lambda *given: (renewed.append(given), extend(*given))
-                while len(renewed) < 3:
-                    await asyncio.sleep(0.005)
-                [[(lease_id, start, end)], seconds] = renewed[0]
+                attachment.extend = lambda *given: renewed.append(given)
+                await until(lambda: len(renewed) > 2)
+                [[(_, start, end)], seconds] = renewed[0]
                 assert (start, end) == (1, None)
                 assert seconds == pytest.approx(0.055)
 
@@ -128,8 +134,7 @@ def test_batches_and_single_messages_can_be_mixed() -> None:
             async with client.subscribe("t", "s") as deliveries:
                 one = await deliveries.receive()
                 assert one is not None
-                async for batch in deliveries.batches(4):
-                    break
+                batch = await anext(aiter(deliveries.batches(4)))
                 other = await deliveries.receive()
                 assert other is not None
                 assert [one.body, *batch.bodies, other.body] == [b"0", b"1", b"2", b"3", b"4", b"5"]

@@ -162,7 +162,7 @@ def test_the_outcome_settles_the_message(outcome: Any, settled: tuple[Any, ...])
 
 def test_an_unknown_outcome_is_a_failure_that_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     got = message()
-    handlers.finish(registered(takes_order), got, True)  # noqa: FBT003 - an outcome
+    handlers.finish(registered(takes_order), got, True)
     assert got.outcome[0] == "nack"
     assert "returned True" in got.outcome[2]
     assert "id-1" in caplog.text

@@ -31,5 +31,5 @@ def test_the_weaker_level_counts() -> None:
 
 def test_an_unknown_level_is_refused_with_the_known_ones() -> None:
     assert check_level("written") is WRITTEN
-    with pytest.raises(InvalidArgument, match="'sync'.*'memory', 'written', 'synced'"):
+    with pytest.raises(InvalidArgument, match=r"'sync'.*'memory', 'written', 'synced'"):
         check_level("sync")

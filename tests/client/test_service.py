@@ -90,7 +90,7 @@ def test_outcomes_and_exceptions_settle_messages() -> None:
                 return None
 
             running = asyncio.create_task(client.run())
-            for body in ("ack", "nack", "reject", "raise", "own", "\udcff"[:0]):
+            for body in ("ack", "nack", "reject", "raise", "own", ""):
                 await client.publish("orders", body)
             await until(lambda: len(seen) == 8)
             client.stop()
@@ -119,13 +119,12 @@ def test_a_body_that_does_not_fit_is_rejected_with_the_path() -> None:
 
             running = asyncio.create_task(client.run())
             await client.publish("orders", json={"number": "seven"})
-            dead: list[ReceivedMessage] = []
-            while not dead:
-                await asyncio.sleep(0.002)
-                dead = await client.dead_letters("orders", "s") if await client.topics() else []
+            await until(lambda: "orders.dead.s" in broker.broker.state.names)
             client.stop()
             await asyncio.wait_for(running, 5)
-            assert "$.number" in dead[0].headers["penstock-dead-reason"]
+            broker.settle()
+            [dead] = await client.dead_letters("orders", "s")
+            assert "$.number" in dead.headers["penstock-dead-reason"]
 
     asyncio.run(scenario())
 
@@ -159,7 +158,7 @@ def test_no_more_handlers_run_than_concurrency_allows(is_async: bool) -> None:
 
             await client.publish_many("orders", [b"x"] * 20)
             serving = asyncio.create_task(client.run())
-            await until(lambda: len(peaks) == 1)
+            await until(lambda: bool(peaks))
             assert (await counts(client))["leased"] <= 6
             await until(lambda: len(peaks) == 20 and not running)
             assert max(peaks) == 3
@@ -177,7 +176,10 @@ def test_a_handler_that_takes_too_long_is_a_nack(is_async: bool) -> None:
             client = broker.client()
             release = threading.Event()
             calls: list[int] = []
-            options = {"handler_timeout_s": 0.02, "retry": Retry(first_s=0, max_s=0)}
+            options: dict[str, Any] = {
+                "handler_timeout_s": 0.02,
+                "retry": Retry(first_s=0, max_s=0),
+            }
 
             if is_async:
 
@@ -220,10 +222,10 @@ def test_a_handlers_own_timeout_error_is_an_ordinary_failure() -> None:
 
             await client.publish("orders", b"x")
             serving = asyncio.create_task(client.run())
-            while not (await counts(client) if await client.subscriptions() else {}).get("dead"):
-                await asyncio.sleep(0.002)
+            await until(lambda: "orders.dead.s" in broker.broker.state.names)
             client.stop()
             await asyncio.wait_for(serving, 5)
+            broker.settle()
             [dead] = await client.dead_letters("orders", "s")
             assert dead.headers["penstock-dead-reason"] == "TimeoutError('the database')"
 

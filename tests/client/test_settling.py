@@ -104,8 +104,8 @@ def test_threads_may_settle_and_nothing_is_lost() -> None:
         threads = [Thread(target=work, args=(messages[n::4],)) for n in range(4)]
         for thread in threads:
             thread.start()
-        while any(thread.is_alive() for thread in threads):
-            await asyncio.sleep(0.001)
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
         await asyncio.sleep(0.02)
         acked = {o for _, ranges in scene.recorder.acked for a, b in ranges for o in range(a, b)}
         back = {o for row in scene.recorder.given_back for a, b in row[1] for o in range(a, b)}

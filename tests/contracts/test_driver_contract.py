@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryBro
         yield made
 
 
-async def counts(client: Client, name: str = "billing") -> dict[str, int]:
+async def counts(client: Client, name: str = "billing") -> dict[str, Any]:
     rows = await client.subscriptions("orders")
     return next(row for row in rows if row["subscription"] == name)
 
@@ -118,7 +119,7 @@ def test_a_key_always_goes_to_the_same_partition_and_keeps_its_order(broker: Mem
             keyed = [Message(body=str(n), key=f"key-{n % 7}") for n in range(70)]
             receipts = list(await client.publish_many("orders", keyed))
             single = await client.publish("orders", b"last", key="key-3")
-            places = {}
+            places: dict[int, int] = {}
             for number, receipt in enumerate(receipts):
                 assert places.setdefault(number % 7, receipt.partition) == receipt.partition
             assert single.partition == places[3]
@@ -550,22 +551,22 @@ def test_an_ack_is_refused_when_the_message_was_handed_out_again(broker: MemoryB
 
 
 def test_leaving_the_block_tells_what_was_refused(broker: MemoryBroker) -> None:
+    async def ack_too_late(client: Client, *, fails: bool) -> None:
+        async with client.subscribe("orders", "billing") as deliveries:
+            late = await first(deliveries)
+            broker.advance(31)
+            await first(deliveries)
+            late.ack()
+            if fails:
+                raise RuntimeError("the error of the block")
+
     async def scenario() -> None:
         async with broker.client() as client:
             await client.publish("orders", b"x")
             with pytest.raises(AckRefused):
-                async with client.subscribe("orders", "billing") as deliveries:
-                    late = await first(deliveries)
-                    broker.advance(31)
-                    await first(deliveries)
-                    late.ack()
+                await ack_too_late(client, fails=False)
             with pytest.raises(RuntimeError, match="the error of the block"):
-                async with client.subscribe("orders", "billing") as deliveries:
-                    late = await first(deliveries)
-                    broker.advance(31)
-                    await first(deliveries)
-                    late.ack()
-                    raise RuntimeError("the error of the block")
+                await ack_too_late(client, fails=True)
 
     asyncio.run(scenario())
 

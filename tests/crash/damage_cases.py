@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.journal import group, salvage
-from penstock.journal.memory import Image, MemoryDisk
+from penstock.journal.memory import MemoryDisk
 from penstock.journal.superblock import SLOT_BYTES
-from tests.crash.damage_store import Stage
+from tests.crash.damage_store import Files, Stage
 
 BLOCK = 512
 HEADER_BYTES = 72
@@ -21,7 +21,7 @@ class Case(NamedTuple):
     label: str
     changes: dict[str, bytes | None]
 
-    def applied(self, image: Image) -> Image:
+    def applied(self, image: Files) -> Files:
         """The files after the damage."""
         fresh = {**image, **self.changes}
         return {name: data for name, data in fresh.items() if data is not None}
@@ -58,7 +58,7 @@ def cases(stages: list[Stage], chosen: Stage, density: Density) -> Iterator[Case
         yield Case(f"{name} removed", {name: None})
 
 
-def extents(name: str, image: Image) -> list[Extent]:
+def extents(name: str, image: Files) -> list[Extent]:
     """The bytes of a file that mean something."""
     data = image[name]
     if name == "superblock":
@@ -68,7 +68,7 @@ def extents(name: str, image: Image) -> list[Extent]:
     return [(0, HEADER_BYTES), *((at, end) for at, end in _groups(name, image))]
 
 
-def _groups(name: str, image: Image) -> list[Extent]:
+def _groups(name: str, image: Files) -> list[Extent]:
     """(start, end) of every group in a segment file, without its padding."""
     found = salvage.survey(MemoryDisk.from_image(image))
     segment = next(each for each in found.segments if each.file.name == name)
@@ -107,7 +107,7 @@ def _blanks(name: str, data: bytes) -> Iterator[Case]:
             yield Case(f"{name} zeroed from {at}", {name: fresh})
 
 
-def _moves(image: Image, density: Density) -> Iterator[Case]:
+def _moves(image: Files, density: Density) -> Iterator[Case]:
     """Groups copied over others, swapped with others, and repeated behind the end."""
     places = [
         (name, start, group.align(end - start))
@@ -133,7 +133,7 @@ def _moves(image: Image, density: Density) -> Iterator[Case]:
 
 
 def _put(
-    image: Image, changes: dict[str, bytes | None], name: str, at: int, piece: bytes
+    image: Files, changes: dict[str, bytes | None], name: str, at: int, piece: bytes
 ) -> dict[str, bytes | None]:
     data = changes.get(name) or image[name]
     room = piece[: len(data) - at]

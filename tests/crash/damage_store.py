@@ -11,7 +11,7 @@ from penstock.batch import encode_many
 from penstock.broker.broker import Broker, Sink
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.delivery.state import Consumer
-from penstock.journal.memory import Image, MemoryDisk
+from penstock.journal.memory import MemoryDisk
 from penstock.journal.settings import JournalSettings
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.message import Message
@@ -25,6 +25,8 @@ SETTINGS = JournalSettings(
 CREDIT = 100_000
 RETRY = SubscriptionPolicy(retry=Retry(first_s=100.0, max_s=100.0, max_attempts=5))
 BEGAN_MS = 1_700_000_000_000
+
+Files = dict[str, bytes]
 
 
 class StillClock:
@@ -44,7 +46,7 @@ class Stage(NamedTuple):
     """The files at one moment, and what the broker could show of itself then."""
 
     name: str
-    image: Image
+    image: Files
 
 
 class Bench:
@@ -135,24 +137,24 @@ def build(rounds: int, seed: int = 1) -> list[Stage]:
         broker.create_subscription("orders", "billing", RETRY, None)
         broker.create_subscription("orders", "audit", RETRY, None)
         broker.create_subscription("events", "all", RETRY, None)
-        stages.append(Stage("begun", disk.image()))
+        stages.append(Stage("begun", dict(disk.image())))
         for number in range(rounds):
             _round(bench, rng, number)
             if number in (rounds // 4, rounds // 2):
                 bench.snapshot()
-                stages.append(Stage(f"snapshot-{number}", disk.image()))
+                stages.append(Stage(f"snapshot-{number}", dict(disk.image())))
             if number == rounds // 2 + 1:
                 _compact(bench)
             if number == 2 * rounds // 3:
                 bench.snapshot()
                 bench.snapshot()
-                stages.append(Stage("compacted", disk.image()))
+                stages.append(Stage("compacted", dict(disk.image())))
                 bench = bench.again()
         _late(bench)
         bench.broker.journal.mark()
-        stages.append(Stage("killed", disk.image()))
+        stages.append(Stage("killed", dict(disk.image())))
         bench.broker.close()
-        stages.append(Stage("closed", disk.image()))
+        stages.append(Stage("closed", dict(disk.image())))
     return stages
 
 

@@ -7,11 +7,11 @@ import msgspec
 
 from penstock.broker.broker import Broker
 from penstock.broker.salvage import salvage
-from penstock.journal.memory import Image, MemoryDisk
+from penstock.journal.memory import MemoryDisk
 from penstock.journal.verify import Verdict, verify
 from penstock.vocabulary.errors import StorageError
 from tests.crash.damage_cases import HEADER_BYTES, Case
-from tests.crash.damage_store import SETTINGS, Bench, Stage, StillClock
+from tests.crash.damage_store import SETTINGS, Bench, Files, Stage, StillClock
 from tests.crash.damage_truth import Picture, Placed, Truth, contents, picture, unexplained
 
 PROBLEMS_SHOWN = 20
@@ -115,7 +115,9 @@ class Sweep:
             yield "the refusal changed the folder"
         kinds = {type(part).__name__ for each in hurt for part in each.parts}
         is_nameless = any(
-            name == "superblock" or data is None or data[:HEADER_BYTES] != self.image[name][:HEADER_BYTES]
+            name == "superblock"
+            or data is None
+            or data[:HEADER_BYTES] != self.image[name][:HEADER_BYTES]
             for name, data in case.changes.items()
             if not name.startswith("snapshot-")
         )
@@ -162,7 +164,7 @@ class Sweep:
         if again.messages != before.messages:
             yield "a second opening shows other messages"
 
-    def _verify(self, broken: Image, now: Picture | None, *, is_reported: bool) -> Iterator[str]:
+    def _verify(self, broken: Files, now: Picture | None, *, is_reported: bool) -> Iterator[str]:
         self.figures.verified += 1
         disk = MemoryDisk.from_image(broken)
         report = verify(disk)
@@ -174,7 +176,7 @@ class Sweep:
         if is_reported and report.verdict is Verdict.OK:
             yield "verify says ok and the broker does not"
 
-    def _salvage(self, broken: Image, hurt: list[Placed]) -> Iterator[str]:
+    def _salvage(self, broken: Files, hurt: list[Placed]) -> Iterator[str]:
         self.figures.salvaged += 1
         source, target = MemoryDisk.from_image(broken), MemoryDisk()
         try:
@@ -189,7 +191,9 @@ class Sweep:
         for spot in self.truth.intact(hurt):
             if found.messages.get(spot) != self.truth.whole.messages[spot]:
                 got = found.messages.get(spot)
-                yield f"collateral: salvage lost {spot}" if got is None else f"wrong: salvaged {spot}"
+                yield (
+                    f"collateral: salvage lost {spot}" if got is None else f"wrong: salvaged {spot}"
+                )
         yield from self.truth.resurrected(found, hurt)
         if unexplained(broker) or found.missing:
             yield "the salvaged store does not add up"

@@ -13,7 +13,7 @@ from penstock.broker.broker import Broker
 from penstock.delivery import counts
 from penstock.delivery.state import Partition
 from penstock.journal import group, salvage
-from penstock.journal.memory import Image, MemoryDisk
+from penstock.journal.memory import MemoryDisk
 from penstock.journal.record import decode
 from penstock.vocabulary.records import (
     Copied,
@@ -30,7 +30,7 @@ from penstock.vocabulary.records import (
     Unit,
 )
 from tests.crash.damage_cases import Case
-from tests.crash.damage_store import Stage
+from tests.crash.damage_store import Files, Stage
 
 Spot = tuple[int, int, int]
 """Topic id, partition, offset."""
@@ -70,8 +70,7 @@ def picture(broker: Broker) -> Picture:
     missing: set[Spot] = set()
     for topic in broker.state.topics.values():
         for partition in topic.partitions:
-            for spot, content in _read(broker, partition, missing):
-                messages[spot] = content
+            messages.update(_read(broker, partition, missing))
     subscriptions = {
         (s.topic.id, s.id): Cursors(
             frozenset(
@@ -207,7 +206,7 @@ def unexplained(broker: Broker) -> int:
     return sum(abs(counts.unexplained(counts.count(each))) for each in found)
 
 
-def _placed(image: Image) -> Iterator[Placed]:
+def _placed(image: Files) -> Iterator[Placed]:
     found = salvage.survey(MemoryDisk.from_image(image))
     for segment in found.places().values():
         for stretch in salvage.scan(segment):

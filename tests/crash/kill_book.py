@@ -9,7 +9,7 @@ from penstock.batch import Batch
 from penstock.broker.broker import Broker
 from penstock.delivery import counts
 from penstock.delivery.ranges import RangeSet
-from penstock.delivery.state import Partition
+from penstock.delivery.state import Cursor, Partition
 from tests.crash.kill_child import PARTITIONS, PUBLISHERS, SUBSCRIPTIONS, TOPIC, identify
 
 Place = tuple[str, int]
@@ -134,19 +134,23 @@ class Book:
             self._check_messages(broker, partition)
         for subscription in topic.durable_subscriptions():
             for cursor in subscription.cursors:
-                where = (subscription.name, cursor.partition.index)
-                for low, high in self._unasked(cursor.done, where):
-                    self._problem("lost", f"{where} {low}–{high} is finished and nobody did it")
-                for low, high in cursor.done.gaps(0, cursor.partition.next_offset):
-                    if list(cursor.partition.released.inside(low, high)):
-                        self._problem("lost", f"{where} {low}–{high} is released and not finished")
-                for low, high in self.acked[where].inside(0, cursor.partition.next_offset):
-                    if list(cursor.done.gaps(low, high)):
-                        self._problem("redelivered_after_ack", f"{where} {low}–{high}")
+                self._check_cursor(cursor)
             if counts.unexplained(counts.count(subscription)):
                 self._problem("wrong", f"{subscription.name} does not add up")
         if {s.name for s in topic.durable_subscriptions()} < set(SUBSCRIPTIONS) and self.offsets:
             self._problem("lost", "a subscription is gone")
+
+    def _check_cursor(self, cursor: Cursor) -> None:
+        where = (cursor.subscription.name, cursor.partition.index)
+        end = cursor.partition.next_offset
+        for low, high in self._unasked(cursor.done, where):
+            self._problem("lost", f"{where} {low}–{high} is finished and nobody did it")
+        for low, high in cursor.done.gaps(0, end):
+            if list(cursor.partition.released.inside(low, high)):
+                self._problem("lost", f"{where} {low}–{high} is released and not finished")
+        for low, high in self.acked[where].inside(0, end):
+            if list(cursor.done.gaps(low, high)):
+                self._problem("redelivered_after_ack", f"{where} {low}–{high}")
 
     def _check_messages(self, broker: Broker, partition: Partition) -> None:
         confirmed = [offset for index, offset in self.offsets if index == partition.index]

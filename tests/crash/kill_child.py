@@ -48,9 +48,7 @@ SETTINGS = JournalSettings(
     segment_bytes_min=64 * 1024, segment_bytes_max=256 * 1024, snapshot_bytes=512 * 1024,
     reserve_bytes=0, cache_bytes=256 * 1024,
 )  # fmt: skip
-POLICY = SubscriptionPolicy(
-    lease_s=0.2, retry=Retry(first_s=0.01, max_s=0.05, max_attempts=1000)
-)
+POLICY = SubscriptionPolicy(lease_s=0.2, retry=Retry(first_s=0.01, max_s=0.05, max_attempts=1000))
 
 
 def publisher_id(name: str) -> bytes:
@@ -164,7 +162,15 @@ class Child:
         self.tell("i", name, sequence, count)
         pending = Pending()
         self.broker.publish(
-            TOPIC, partition_of(name), batch, count, publisher_id(name), 1, sequence, DIRECT, pending
+            TOPIC,
+            partition_of(name),
+            batch,
+            count,
+            publisher_id(name),
+            1,
+            sequence,
+            DIRECT,
+            pending,
         )
         stored = pending.wait()
         if stored.base is None:

@@ -110,6 +110,8 @@ class Run:
         if self.trouble is not None:
             trouble, self.trouble = self.trouble, None
             raise trouble
+        if self.broker.journal.failed is not None:
+            raise self.broker.journal.failed
 
     def _propose(self, change: Callable[[Model], None]) -> int:
         return self.history.propose(change)
@@ -455,6 +457,10 @@ class Run:
 
     def free(self) -> int:
         return self.broker.journal.free_segments()
+
+    def prepare_spare(self) -> None:
+        """A segment is made ready ahead of need."""
+        self.broker.journal.prepare_spare()
 
     def mark(self) -> None:
         self.broker.journal.mark()

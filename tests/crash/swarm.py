@@ -1,6 +1,7 @@
 """Workloads drawn from a seed: any operations in any order, each seed with features of its own."""
 
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from itertools import count
 from random import Random
 from unittest import mock
@@ -16,32 +17,49 @@ OPERATIONS = 12
 POLICY = SubscriptionPolicy(lease_s=10.0, retry=Retry(first_s=2.0, max_s=8.0, max_attempts=2))
 
 
-def swarm(seed: int) -> Workload:
+class Mood(StrEnum):
+    """What a swarm does most of."""
+
+    SETTLING = "settling"
+    KEEPING = "keeping"
+    CHANGING = "changing"
+
+
+def swarm(mood: Mood, seed: int) -> Workload:
     """The workload of this seed."""
 
     def workload(run: Run) -> None:
-        Swarm(run, Random(f"swarm {seed}")).go()
+        Swarm(run, mood, Random(f"{mood} {seed}")).go()
 
-    workload.__name__ = f"swarm_{seed}"
+    workload.__name__ = f"swarm {mood} {seed}"
     return workload
 
 
 class Swarm:
     """Draws commands that make sense now and gives them."""
 
-    def __init__(self, run: Run, random: Random) -> None:
+    def __init__(self, run: Run, mood: Mood, random: Random) -> None:
         self.run = run
         self.random = random
         self.topics = ["a", "b", "c"][: random.randint(1, 3)]
-        commands: list[Callable[[], object]] = [
-            self.publish, self.publish, self.publish, self.retry, self.attach, self.ack, self.ack,
-            self.nack, self.reject, self.detach, self.pass_time, self.bury, self.redrive,
-            self.purge, self.change_topic, self.delete_topic, self.subscribe, self.unsubscribe,
-            self.alter_subscription, run.roll, run.snapshot, self.fuzzy_snapshot, self.compact,
-            run.free, run.mark, self.restart, self.kill,
-        ]  # fmt: skip
-        chosen = random.sample(commands, random.randint(8, len(commands)))
-        self.commands = [self.publish, self.attach, self.ack, *chosen]
+        commands: dict[Mood, list[Callable[[], object]]] = {
+            Mood.SETTLING: [
+                self.ack, self.nack, self.reject, self.detach, self.pass_time, self.bury,
+                self.redrive, self.purge, self.retry,
+            ],
+            Mood.KEEPING: [
+                run.roll, run.snapshot, self.fuzzy_snapshot, self.compact, run.free, run.mark,
+                self.restart, run.prepare_spare,
+            ],
+            Mood.CHANGING: [
+                self.change_topic, self.delete_topic, self.subscribe, self.unsubscribe,
+                self.alter_subscription, self.restart, self.kill, self.pass_time,
+            ],
+        }  # fmt: skip
+        every = [command for group in commands.values() for command in group]
+        chosen = random.sample(every, random.randint(6, len(every)))
+        own = random.sample(commands[mood], random.randint(3, len(commands[mood])))
+        self.commands = [self.publish, self.publish, self.attach, self.ack, *own, *own, *chosen]
 
     def go(self) -> None:
         run = self.run

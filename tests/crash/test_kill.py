@@ -60,7 +60,14 @@ class Killer:
         }  # fmt: skip
         paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         child = subprocess.Popen(
-            [*under, sys.executable, str(CHILD), str(self.store), str(self.history), json.dumps(plan)],
+            [
+                *under,
+                sys.executable,
+                str(CHILD),
+                str(self.store),
+                str(self.history),
+                json.dumps(plan),
+            ],
             env={**os.environ, "PYTHONPATH": paths},
         )
         try:
@@ -123,7 +130,7 @@ class Killer:
     def judge(self) -> None:
         """Prints the line and fails on anything that must be zero."""
         score = self.book.score
-        print(f"\n{score.line()} seed={self.seed}")
+        print(f"\n{score.line()} seed={self.seed}")  # noqa: T201 - the line is the report
         assert not score.problems, "\n".join(score.problems[:20])
         assert (score.lost, score.dup, score.redelivered_after_ack, score.wrong) == (0, 0, 0, 0)
 

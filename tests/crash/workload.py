@@ -8,6 +8,8 @@ from itertools import count
 from typing import Any
 from unittest import mock
 
+import msgspec
+
 from penstock.broker import rebuild
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy
@@ -438,6 +440,17 @@ def compaction_of_copies(run: Run) -> None:
     run.ack(holder, 2)
 
 
+def spare_ahead(run: Run) -> None:
+    """A zeroed segment is made ready before it is needed."""
+    run.settings = msgspec.structs.replace(run.settings, is_zeroing=True)
+    run.open()
+    run.publish("orders", b"a")
+    run.prepare_spare()
+    run.roll()
+    run.publish("orders", b"b")
+    run.publish("orders", b"c")
+
+
 def clean_stops(run: Run) -> None:
     """Stopped in good order with messages out and delayed; opened, used and stopped again."""
     run.open()
@@ -554,6 +567,57 @@ def fuzzy_snapshot_and_compaction(run: Run) -> None:
     run.publish("a", b"a3")
 
 
+def snapshot_of_everything(run: Run) -> None:
+    """Failures, back-off, doom and dead letters are all in the snapshot, and only there."""
+    run.is_watched = False
+    run.open()
+    holder = run.attach("orders", "billing")
+    run.publish("orders", b"a", b"b", b"c", b"d", publisher=BOB)
+    run.nack(holder, 0, delay_s=60.0)
+    run.reject(holder, 1)
+    run.bury("orders", "billing", (0, 1))
+    run.reject(holder, 2)
+    run.ack(holder, 3)
+    run.roll()
+    run.publish("orders", b"e")
+    run.snapshot()
+    run.is_watched = True
+    run.snapshot()
+    run.free()
+    run.retry()
+
+
+def snapshot_before_commit(run: Run) -> None:
+    """Decided and not yet written: none of it may be in the snapshot."""
+    run.open()
+    holder = run.attach("orders", "billing")
+    run.publish("orders", b"a", b"b", b"c")
+    run.ack(holder, 0, is_committed=False)
+    run.nack(holder, 1, delay_s=9.0, is_committed=False)
+    run.publish("orders", b"d", is_committed=False)
+    run.publish("fresh", b"e", is_committed=False)
+    run.snapshot()
+    run.settle()
+
+
+def snapshot_before_apply(run: Run) -> None:
+    """A snapshot is begun and made while a group is written and not yet true."""
+    run.open()
+    holder = run.attach("orders", "billing")
+    run.publish("orders", b"a", b"b")
+    run.ack(holder, 0, is_committed=False)
+    run.publish("orders", b"c", is_committed=False)
+    sync = run.broker.journal.sync
+
+    def sync_late() -> None:
+        run.snapshot()
+        sync()
+
+    with mock.patch.object(run.broker.journal, "sync", sync_late):
+        run.settle()
+    run.publish("orders", b"d")
+
+
 def snapshot_inside_a_commit(run: Run) -> None:
     """A piece is due when a `written` publish counts and its group is not yet synced."""
     holder = _written_group(run)
@@ -629,8 +693,9 @@ CHANGING = (
     snapshot_after_clean_stop, killed_and_opened,
 )  # fmt: skip
 KEEPING = (
-    rolls, snapshots_free_segments, recycled_segment, segments_removed, compaction,
+    rolls, spare_ahead, snapshots_free_segments, recycled_segment, segments_removed, compaction,
     compaction_of_copies, fuzzy_snapshot, fuzzy_snapshot_of_moves, fuzzy_snapshot_and_compaction,
+    snapshot_of_everything, snapshot_before_commit, snapshot_before_apply,
     snapshot_inside_a_commit, snapshot_around_a_commit,
 )  # fmt: skip
 ALL = (*PUBLISHING, *SETTLING, *CHANGING, *KEEPING)

@@ -94,6 +94,20 @@ def test_messages_that_come_one_by_one_are_shared_out_too(
     assert [consumer.outstanding for consumer in consumers] == [3] * count
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_idle_consumers_take_turns(
+    world: World, topic: Topic, subscription: Subscription, count: int
+) -> None:
+    consumers = [world.join(subscription, 1000) for _ in range(count)]
+    served = []
+    for _ in range(count):
+        world.publish(topic)
+        (offer,) = world.dispatch(subscription)
+        served.append(offer.lease.consumer.id)
+        world.ack(offer.lease)
+    assert sorted(served) == [consumer.id for consumer in consumers]
+
+
 @pytest.mark.parametrize("position", [0, 1])
 def test_a_message_goes_to_whoever_holds_least(
     world: World, topic: Topic, subscription: Subscription, position: int
@@ -128,6 +142,20 @@ def test_no_slice_is_larger_than_the_limit(
     world.publish(topic, 2 * SLICE_COUNT_MAX + 1)
     sizes = [lease.end - lease.start for lease in world.deliver(consumer)]
     assert sizes == [SLICE_COUNT_MAX, SLICE_COUNT_MAX, 1]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_partitions_take_turns_too(world: World, count: int) -> None:
+    topic = world.topic("wide", partitions=count)
+    subscription = world.subscribe(topic)
+    for partition in range(count):
+        world.publish(topic, 10, partition)
+    world.join(subscription, count)
+    for number in range(count):
+        for consumer in subscription.consumers or ():
+            consumer.credit = number + 1
+        world.dispatch(subscription)
+    assert [cursor.leased for cursor in subscription.cursors] == [1] * count
 
 
 def test_every_partition_is_served(world: World) -> None:

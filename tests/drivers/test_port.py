@@ -34,4 +34,4 @@ def test_capabilities_are_plain_data() -> None:
 
 def test_a_driver_promises_nothing_it_does_not_say() -> None:
     can = Capabilities(scheme="x", durability=Durability.MEMORY)
-    assert not (can.has_priority or can.has_delay or can.has_expiry or can.has_transactions)
+    assert not any((can.has_priority, can.has_delay, can.has_expiry, can.has_transactions))

@@ -6,9 +6,9 @@ import pytest
 
 from penstock.journal import salvage
 from penstock.journal.dump import Row, dump
-from penstock.journal.memory import Image, MemoryDisk
+from penstock.journal.memory import MemoryDisk
 from penstock.vocabulary.errors import NotAStore
-from tests.crash.damage_store import Stage, build
+from tests.crash.damage_store import Files, Stage, build
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def stages() -> dict[str, Stage]:
     return {stage.name: stage for stage in build(6)}
 
 
-def rows(image: Image, *, bodies: bool = False) -> list[Row]:
+def rows(image: Files, *, bodies: bool = False) -> list[Row]:
     disk = MemoryDisk.from_image(image)
     found = list(dump(disk, bodies=bodies))
     assert disk.image() == image, "dump wrote"

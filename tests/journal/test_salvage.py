@@ -1,12 +1,14 @@
 """Survey and scan: who is who among broken files, and which records they still prove."""
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from penstock.journal import group, salvage, snapshot, superblock
-from penstock.journal.memory import Image, MemoryDisk
+from penstock.journal.memory import MemoryDisk
 from penstock.journal.salvage import SegmentFile, Survey, scan, survey
+from penstock.journal.segment import Header, encode_header
 from penstock.vocabulary.errors import StoreTooNew
-from tests.crash.damage_store import Stage, build
+from tests.crash.damage_store import Files, Stage, build
 
 
 @pytest.fixture(scope="module")
@@ -15,15 +17,15 @@ def stages() -> dict[str, Stage]:
 
 
 @pytest.fixture
-def image(stages: dict[str, Stage]) -> Image:
+def image(stages: dict[str, Stage]) -> Files:
     return dict(stages["killed"].image)
 
 
-def look(image: Image) -> Survey:
+def look(image: Files) -> Survey:
     return survey(MemoryDisk.from_image(image))
 
 
-def rows(image: Image) -> dict[int, bytes]:
+def rows(image: Files) -> dict[int, bytes]:
     """Every record that can be proven, by its position."""
     return {
         position: rec
@@ -37,20 +39,20 @@ def named(found: Survey, name: str) -> SegmentFile:
     return next(each for each in found.segments if each.file.name == name)
 
 
-def one_of(image: Image) -> SegmentFile:
+def one_of(image: Files) -> SegmentFile:
     """A segment in the middle of the log."""
     places = list(look(image).places().values())
     return places[len(places) // 2]
 
 
-def blank(image: Image, name: str, start: int, end: int) -> None:
+def blank(image: Files, name: str, start: int, end: int) -> None:
     image[name] = image[name][:start] + bytes(end - start) + image[name][end:]
 
 
 # -- who is who ------------------------------------------------------------------------------------
 
 
-def test_a_whole_store_is_read_whole(image: Image) -> None:
+def test_a_whole_store_is_read_whole(image: Files) -> None:
     found = look(image)
     assert found.block is not None
     assert found.store_id == found.block.store_id
@@ -60,7 +62,7 @@ def test_a_whole_store_is_read_whole(image: Image) -> None:
     assert not found.notes
 
 
-def test_without_a_superblock_the_other_files_tell_whose_store_it_is(image: Image) -> None:
+def test_without_a_superblock_the_other_files_tell_whose_store_it_is(image: Files) -> None:
     whole = look(image).store_id
     del image[superblock.NAME]
     found = look(image)
@@ -68,7 +70,7 @@ def test_without_a_superblock_the_other_files_tell_whose_store_it_is(image: Imag
     assert found.valid_snapshots
 
 
-def test_without_superblock_and_headers_the_snapshots_tell(image: Image) -> None:
+def test_without_superblock_and_headers_the_snapshots_tell(image: Files) -> None:
     whole = look(image).store_id
     del image[superblock.NAME]
     for name in image:
@@ -81,7 +83,7 @@ def test_with_nothing_left_nobody_knows() -> None:
     assert look({"segment-00000001": bytes(4096)}).store_id is None
 
 
-def test_a_segment_without_its_header_is_named_by_its_groups(image: Image) -> None:
+def test_a_segment_without_its_header_is_named_by_its_groups(image: Files) -> None:
     segment = one_of(image)
     before = rows(image)
     blank(image, segment.file.name, 0, 512)
@@ -92,7 +94,7 @@ def test_a_segment_without_its_header_is_named_by_its_groups(image: Image) -> No
     assert rows(image) == before
 
 
-def test_a_segment_without_header_and_whole_groups_is_named_by_the_snapshot(image: Image) -> None:
+def test_a_segment_without_header_and_whole_groups_is_named_by_the_snapshot(image: Files) -> None:
     found = look(image)
     row = found.valid_snapshots[0].meta.segments[0]
     data = bytearray(image[row.name])
@@ -105,7 +107,7 @@ def test_a_segment_without_header_and_whole_groups_is_named_by_the_snapshot(imag
     assert any(stretch.rows for stretch in scan(segment))
 
 
-def test_a_segment_known_to_no_snapshot_is_named_by_what_its_records_prove(image: Image) -> None:
+def test_a_segment_known_to_no_snapshot_is_named_by_what_its_records_prove(image: Files) -> None:
     segment = max(look(image).places().values(), key=lambda each: each.sequence)
     data = bytearray(image[segment.file.name])
     data[:72] = bytes(72)
@@ -125,22 +127,20 @@ def test_a_header_from_an_earlier_life_yields_to_the_groups(stages: dict[str, St
     assert rows(image) == before
 
 
-def test_a_header_of_a_new_life_is_believed_over_old_groups(image: Image) -> None:
+def test_a_header_of_a_new_life_is_believed_over_old_groups(image: Files) -> None:
     """A segment just taken into use still holds the groups of its last life."""
     segment = one_of(image)
     header = segment.header
     assert header is not None
-    fresh = salvage.Header(header.store_id, header.sequence + 100, 77, header.size)
+    fresh = Header(header.store_id, header.sequence + 100, 77, header.size)
     data = image[segment.file.name]
-    from penstock.journal.segment import encode_header
-
     image[segment.file.name] = encode_header(fresh) + data[512:]
     found = named(look(image), segment.file.name)
     assert (found.sequence, found.named_by) == (header.sequence + 100, "header")
     assert not list(scan(found))
 
 
-def test_a_segment_of_another_store_is_foreign(image: Image) -> None:
+def test_a_segment_of_another_store_is_foreign(image: Files) -> None:
     other = dict(build(6, seed=3)[-1].image)
     image["segment-00000099"] = other[one_of(other).file.name]
     found = look(image)
@@ -148,29 +148,27 @@ def test_a_segment_of_another_store_is_foreign(image: Image) -> None:
     assert all(not each.is_foreign for each in found.places().values())
 
 
-def test_a_blank_segment_is_a_spare(image: Image) -> None:
+def test_a_blank_segment_is_a_spare(image: Files) -> None:
     image["segment-00000099"] = bytes(4096)
     found = named(look(image), "segment-00000099")
     assert (found.is_blank, found.sequence) == (True, 0)
 
 
-def test_names_that_are_not_ours_are_no_segments(image: Image) -> None:
+def test_names_that_are_not_ours_are_no_segments(image: Files) -> None:
     image["segment-copy"] = b"x"
     assert "segment-copy" not in {each.file.name for each in look(image).segments}
 
 
-def test_a_store_of_a_newer_version_is_refused(image: Image) -> None:
+def test_a_store_of_a_newer_version_is_refused(image: Files) -> None:
     name = next(name for name in image if name.startswith("snapshot-"))
     data = bytearray(image[name][:-8])
     data[8] = 9
-    from xxhash import xxh3_64_intdigest
-
     image[name] = bytes(data) + xxh3_64_intdigest(bytes(data)).to_bytes(8, "little")
     with pytest.raises(StoreTooNew):
         look(image)
 
 
-def test_an_unreadable_snapshot_says_what_is_wrong(image: Image) -> None:
+def test_an_unreadable_snapshot_says_what_is_wrong(image: Files) -> None:
     name = max(name for name in image if name.startswith(snapshot.PREFIX))
     image[name] = image[name][:-3]
     found = look(image).snapshots[0]
@@ -181,7 +179,7 @@ def test_an_unreadable_snapshot_says_what_is_wrong(image: Image) -> None:
 # -- one segment -----------------------------------------------------------------------------------
 
 
-def test_holes_and_groups_follow_each_other_without_a_gap(image: Image) -> None:
+def test_holes_and_groups_follow_each_other_without_a_gap(image: Files) -> None:
     segment = one_of(image)
     groups = list(scan(segment))
     blank(image, segment.file.name, groups[1].start, groups[1].end)
@@ -190,7 +188,7 @@ def test_holes_and_groups_follow_each_other_without_a_gap(image: Image) -> None:
     assert [each.group is None for each in found] == [at == 1 for at in range(len(groups))]
 
 
-def test_a_hole_gives_what_its_records_prove(image: Image) -> None:
+def test_a_hole_gives_what_its_records_prove(image: Files) -> None:
     segment = one_of(image)
     chosen = next(each for each in scan(segment) if each.rows)
     data = bytearray(image[segment.file.name])
@@ -200,7 +198,7 @@ def test_a_hole_gives_what_its_records_prove(image: Image) -> None:
     assert found.rows == chosen.rows
 
 
-def test_a_cut_segment_is_read_up_to_the_cut(image: Image) -> None:
+def test_a_cut_segment_is_read_up_to_the_cut(image: Files) -> None:
     segment = one_of(image)
     groups = list(scan(segment))
     image[segment.file.name] = image[segment.file.name][: groups[2].start + 40]
@@ -209,7 +207,7 @@ def test_a_cut_segment_is_read_up_to_the_cut(image: Image) -> None:
     assert not any(each.rows for each in found[2:])
 
 
-def test_a_record_is_read_again_by_its_position(image: Image) -> None:
+def test_a_record_is_read_again_by_its_position(image: Files) -> None:
     segment = one_of(image)
     position, rec = next(each for each in scan(segment) if each.rows).rows[0]
     assert salvage.read_row(segment, position, len(rec)) == rec
@@ -217,7 +215,7 @@ def test_a_record_is_read_again_by_its_position(image: Image) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 71, 511, 512, 513, 4095])
-def test_a_segment_of_any_size_is_looked_at(image: Image, size: int) -> None:
+def test_a_segment_of_any_size_is_looked_at(image: Files, size: int) -> None:
     name = one_of(image).file.name
     image[name] = image[name][:size]
     found = look(image)

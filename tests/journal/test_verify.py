@@ -9,10 +9,10 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.journal import group, salvage, superblock
 from penstock.journal.disk import FolderDisk
-from penstock.journal.memory import Image, MemoryDisk
+from penstock.journal.memory import MemoryDisk
 from penstock.journal.verify import FileReport, LostMessages, Verdict, VerifyReport, verify
 from penstock.vocabulary.errors import NotAStore
-from tests.crash.damage_store import SETTINGS, Bench, Stage, StillClock, build
+from tests.crash.damage_store import SETTINGS, Bench, Files, Stage, StillClock, build
 
 
 @pytest.fixture(scope="module")
@@ -21,11 +21,11 @@ def stages() -> dict[str, Stage]:
 
 
 @pytest.fixture
-def image(stages: dict[str, Stage]) -> Image:
+def image(stages: dict[str, Stage]) -> Files:
     return dict(stages["killed"].image)
 
 
-def report_on(image: Image) -> VerifyReport:
+def report_on(image: Files) -> VerifyReport:
     disk = MemoryDisk.from_image(image)
     report = verify(disk)
     assert disk.image() == image, "verify wrote"
@@ -36,21 +36,21 @@ def of(report: VerifyReport, name: str) -> FileReport:
     return next(each for each in report.files if each.name == name)
 
 
-def flip(image: Image, name: str, at: int) -> None:
+def flip(image: Files, name: str, at: int) -> None:
     data = bytearray(image[name])
     data[at] ^= 4
     image[name] = bytes(data)
 
 
-def zero(image: Image, name: str, start: int, end: int) -> None:
+def zero(image: Files, name: str, start: int, end: int) -> None:
     image[name] = image[name][:start] + bytes(end - start) + image[name][end:]
 
 
-def segments(image: Image) -> dict[int, salvage.SegmentFile]:
+def segments(image: Files) -> dict[int, salvage.SegmentFile]:
     return salvage.survey(MemoryDisk.from_image(image)).places()
 
 
-def busy(image: Image) -> tuple[str, list[salvage.Stretch]]:
+def busy(image: Files) -> tuple[str, list[salvage.Stretch]]:
     """The name and the groups of a sealed segment in which some group has several records."""
     for segment in segments(image).values():
         groups = [each for each in salvage.scan(segment) if each.group is not None]
@@ -60,7 +60,7 @@ def busy(image: Image) -> tuple[str, list[salvage.Stretch]]:
     raise AssertionError("no such segment")
 
 
-def last(image: Image) -> salvage.SegmentFile:
+def last(image: Files) -> salvage.SegmentFile:
     return max(segments(image).values(), key=lambda each: each.sequence)
 
 
@@ -75,7 +75,7 @@ def test_a_whole_store_is_ok(stages: dict[str, Stage], name: str) -> None:
     assert {each.verdict for each in report.files} <= {Verdict.OK, Verdict.FREE}
 
 
-def test_the_report_is_json_rows_and_text(image: Image) -> None:
+def test_the_report_is_json_rows_and_text(image: Files) -> None:
     report = report_on(image)
     assert json.loads(msgspec.json.encode(report))["verdict"] == "ok"
     assert msgspec.convert(msgspec.to_builtins(report), VerifyReport) == report
@@ -91,7 +91,7 @@ def test_an_empty_folder_is_not_a_store() -> None:
 # -- damage in the log -----------------------------------------------------------------------------
 
 
-def test_a_damaged_record_is_named_with_its_bytes_and_messages(image: Image) -> None:
+def test_a_damaged_record_is_named_with_its_bytes_and_messages(image: Files) -> None:
     name, groups = busy(image)
     chosen = next(each for each in groups if each.rows and each.rows[0][1][4] == 1)
     start = (chosen.rows[0][0] & salvage.BYTE) + group.RECORD_OVERHEAD
@@ -109,7 +109,7 @@ def test_a_damaged_record_is_named_with_its_bytes_and_messages(image: Image) -> 
     assert f"bytes {chosen.start}–{chosen.end}" in str(report)
 
 
-def test_a_damaged_group_header_loses_nothing(image: Image) -> None:
+def test_a_damaged_group_header_loses_nothing(image: Files) -> None:
     name, groups = busy(image)
     chosen = next(each for each in groups if len(each.rows) > 1)
     flip(image, name, chosen.start + 20)
@@ -121,7 +121,7 @@ def test_a_damaged_group_header_loses_nothing(image: Image) -> None:
     assert of(report, name).unreadable[0] == (chosen.start, chosen.start + group.HEADER_BYTES)
 
 
-def test_one_of_several_records_in_a_group_is_lost(image: Image) -> None:
+def test_one_of_several_records_in_a_group_is_lost(image: Files) -> None:
     name, groups = busy(image)
     chosen = next(each for each in groups if len(each.rows) > 1)
     second = chosen.rows[1][0] & salvage.BYTE
@@ -134,14 +134,14 @@ def test_one_of_several_records_in_a_group_is_lost(image: Image) -> None:
     assert any(start <= second < end for start, end in found.unreadable)
 
 
-def test_a_damaged_footer_loses_no_record(image: Image) -> None:
+def test_a_damaged_footer_loses_no_record(image: Files) -> None:
     name, groups = busy(image)
     flip(image, name, groups[-1].start + group.HEADER_BYTES + 3)
     report = report_on(image)
     assert (report.verdict, report.lost_records) == (Verdict.DAMAGED, 0)
 
 
-def test_a_damaged_header_is_told_from_the_groups(image: Image) -> None:
+def test_a_damaged_header_is_told_from_the_groups(image: Files) -> None:
     name, _ = busy(image)
     flip(image, name, 44)
     report = report_on(image)
@@ -157,7 +157,7 @@ def test_a_header_from_an_earlier_life_is_not_believed(stages: dict[str, Stage])
     assert (of(report, name).verdict, report.lost_records) == (Verdict.DAMAGED, 0)
 
 
-def test_a_missing_segment_is_missing(image: Image) -> None:
+def test_a_missing_segment_is_missing(image: Files) -> None:
     name, _ = busy(image)
     del image[name]
     report = report_on(image)
@@ -165,7 +165,7 @@ def test_a_missing_segment_is_missing(image: Image) -> None:
     assert any(each.verdict is Verdict.MISSING for each in report.files)
 
 
-def test_two_files_for_one_place_are_damage(image: Image) -> None:
+def test_two_files_for_one_place_are_damage(image: Files) -> None:
     name, _ = busy(image)
     image["segment-00000099"] = image[name]
     report = report_on(image)
@@ -184,14 +184,14 @@ def test_a_group_half_written_at_the_end_is_torn() -> None:
     assert segment is not None
     start = segment.end
     bench.publish("orders", 0, [b"never confirmed"])
-    torn = disk.image()
+    torn = dict(disk.image())
     flip(torn, segment.file.name, start + group.HEADER_BYTES + 30)
     report = report_on(torn)
     assert report.verdict is Verdict.TORN
     assert of(report, segment.file.name).note == f"a torn tail from byte {start} on"
 
 
-def test_a_vanished_end_is_damage_when_the_superblock_knows_it(image: Image) -> None:
+def test_a_vanished_end_is_damage_when_the_superblock_knows_it(image: Files) -> None:
     segment = last(image)
     end = max(each.end for each in salvage.scan(segment))
     start = max(each.start for each in salvage.scan(segment))
@@ -203,7 +203,7 @@ def test_a_vanished_end_is_damage_when_the_superblock_knows_it(image: Image) -> 
     assert report.lost_records is None, "nothing after the hole tells how many there were"
 
 
-def test_a_cut_end_is_damage_when_the_superblock_knows_it(image: Image) -> None:
+def test_a_cut_end_is_damage_when_the_superblock_knows_it(image: Files) -> None:
     segment = last(image)
     image[segment.file.name] = image[segment.file.name][:512]
     assert report_on(image).verdict is Verdict.DAMAGED
@@ -212,39 +212,39 @@ def test_a_cut_end_is_damage_when_the_superblock_knows_it(image: Image) -> None:
 # -- the small files -------------------------------------------------------------------------------
 
 
-def test_one_copy_of_the_superblock_is_enough(image: Image) -> None:
+def test_one_copy_of_the_superblock_is_enough(image: Files) -> None:
     flip(image, superblock.NAME, 50)
     report = report_on(image)
     assert (report.verdict, of(report, superblock.NAME).verdict) == (Verdict.TORN, Verdict.TORN)
     assert of(report, superblock.NAME).unreadable == [(0, 80)]
 
 
-def test_both_copies_of_the_superblock_are_not_there_for_nothing(image: Image) -> None:
+def test_both_copies_of_the_superblock_are_not_there_for_nothing(image: Files) -> None:
     flip(image, superblock.NAME, 50)
     flip(image, superblock.NAME, superblock.SLOT_BYTES + 50)
     assert of(report_on(image), superblock.NAME).verdict is Verdict.DAMAGED
 
 
-def test_a_missing_superblock_is_missing(image: Image) -> None:
+def test_a_missing_superblock_is_missing(image: Files) -> None:
     del image[superblock.NAME]
     report = report_on(image)
     assert report.verdict is Verdict.DAMAGED
     assert of(report, superblock.NAME).verdict is Verdict.MISSING
 
 
-def test_a_superblock_cut_short_is_damage(image: Image) -> None:
+def test_a_superblock_cut_short_is_damage(image: Files) -> None:
     image[superblock.NAME] = image[superblock.NAME][:4096]
     assert report_on(image).verdict is Verdict.DAMAGED
 
 
-def test_a_damaged_snapshot_is_damage(image: Image) -> None:
+def test_a_damaged_snapshot_is_damage(image: Files) -> None:
     name = max(name for name in image if name.startswith("snapshot-"))
     flip(image, name, 60)
     found = of(report_on(image), name)
     assert (found.verdict, found.unreadable) == (Verdict.DAMAGED, [(0, len(image[name]))])
 
 
-def test_the_snapshot_the_superblock_names_is_missed(image: Image) -> None:
+def test_the_snapshot_the_superblock_names_is_missed(image: Files) -> None:
     name = max(name for name in image if name.startswith("snapshot-"))
     del image[name]
     assert of(report_on(image), name).verdict is Verdict.MISSING
@@ -262,21 +262,21 @@ def test_a_free_segment_may_hold_anything(stages: dict[str, Stage]) -> None:
     assert report_on(image).verdict is Verdict.OK
 
 
-def test_padding_and_the_unused_end_may_hold_anything(image: Image) -> None:
+def test_padding_and_the_unused_end_may_hold_anything(image: Files) -> None:
     segment = last(image)
     data = image[segment.file.name]
     image[segment.file.name] = data[:-100] + b"\xff" * 100
     assert report_on(image).verdict is Verdict.OK
 
 
-def test_a_segment_of_another_store_is_left_out(image: Image, stages: dict[str, Stage]) -> None:
+def test_a_segment_of_another_store_is_left_out(image: Files, stages: dict[str, Stage]) -> None:
     other = build(6, seed=2)[-1].image
     image["segment-00000099"] = other[busy(other)[0]]
     report = report_on(image)
     assert (report.verdict, of(report, "segment-00000099").verdict) == (Verdict.OK, Verdict.FREE)
 
 
-def test_foreign_files_are_listed_and_ignored(image: Image) -> None:
+def test_foreign_files_are_listed_and_ignored(image: Files) -> None:
     image["torn-00000003-00001024-0001"] = b"tail"
     image["segment-00000001.bak"] = b"?"
     report = report_on(image)

@@ -311,6 +311,10 @@ class Broker(Looking):
     ) -> list[Refusal]:  # fmt: skip
         """Brings messages back: nack, reject or hand-back of what was not started."""
         engine = self.engine
+        if delay_s is not None and not delay_s <= limits.DELAY_S_MAX:
+            raise InvalidArgument(
+                f"a message may come back within {limits.DELAY_S_MAX} seconds, not in {delay_s}"
+            )
         reason = reason.encode()[: limits.REASON_BYTES_MAX].decode(errors="ignore")
         with engine.lock:
             engine.check_alive()

@@ -150,11 +150,11 @@ class Keeper:
             cursors = list(engine.doomed)
             engine.doomed.clear()
         moved = False
+        self.state.blocked = ""
         for cursor in cursors:
             try:
                 while self._move(cursor):
                     moved = True
-                self.state.blocked = ""
             except DeadLetterFull as error:
                 self.state.blocked = str(error)
                 self.state.dead_retry_at = engine.clock.now() + DEAD_RETRY_MS

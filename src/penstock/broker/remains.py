@@ -73,8 +73,11 @@ class Remains:
         self.notes: list[str] = []
         self.orphans: set[int] = set()
         """Topics whose creation is lost."""
-        self.strangers: set[int] = set()
-        """Subscriptions the log speaks of whose creation is lost."""
+        self.strangers: dict[int, int] = {}
+        """Subscriptions the log speaks of whose creation is lost, and their topics.
+
+        Nobody knows what they had still to finish, so their topics let nothing go.
+        """
         self._dense: dict[int, list[Source]] = {}
         self._copies: dict[int, list[Source]] = {}
 
@@ -87,18 +90,21 @@ class Remains:
                 pass
         if not start:
             self.notes.append("no snapshot is readable: the state is that of the log alone")
-        self._find_messages()
+        self._find_messages(start)
         for _, position, rec in _intact(self.found):
             if position >= start:
                 self._take(_decode(rec), position)
         self._fill_ends()
         self.state.attached.clear()
         for number in sorted(self.strangers):
-            self.notes.append(f"the creation of subscription number {number} is lost")
+            self.notes.append(
+                f"the creation of subscription number {number} is lost: its topic keeps everything"
+            )
 
     # -- where the messages are ------------------------------------------------------------------
 
-    def _find_messages(self) -> None:
+    def _find_messages(self, start: int) -> None:
+        known = set(self.state.subscriptions)
         for segment, position, rec in _intact(self.found):
             record = _decode(rec)
             if record is None:
@@ -106,12 +112,19 @@ class Remains:
                 continue
             self.records += 1
             for part in _parts(record):
-                if isinstance(part, Published):
+                subscription_id = getattr(part, "subscription_id", None)
+                if subscription_id is not None and position >= start:
+                    self.strangers.setdefault(subscription_id, part.topic_id)
+                    if isinstance(part, SubscriptionCreated | SubscriptionDeleted):
+                        known.add(subscription_id)
+                elif isinstance(part, Published):
                     source = Source(segment, position, len(rec), range(part.base, part.end))
                     self._dense.setdefault(_key(part), []).append(source)
                 elif isinstance(part, Copied):
                     source = Source(segment, position, len(rec), part.offsets)
                     self._copies.setdefault(_key(part), []).append(source)
+        for number in known.intersection(self.strangers):
+            del self.strangers[number]
 
     def plan(self, partition: Partition) -> Plan:
         """Where each held message is read from; what is nowhere is declared lost."""
@@ -159,6 +172,13 @@ class Remains:
         topic = self.state.topics.get(part.topic_id)
         if topic is not None:
             topic.applied = position
+            if topic.id in self.orphans or topic.id in self.strangers.values():
+                self._hold_all(topic)
+
+    def _hold_all(self, topic: Topic) -> None:
+        for partition in topic.partitions:
+            if partition.next_offset:
+                partition.retained = [[0, partition.next_offset, self.clock.wall()]]
 
     def _apply(self, part: Record) -> None:
         apply(self.state, part, Effects(self.clock.now(), self.clock.wall()))
@@ -180,7 +200,6 @@ class Remains:
         if subscription_id is not None and not is_new:
             subscription = self.state.subscriptions.get(subscription_id)
             if subscription is None or subscription.topic is not topic:
-                self.strangers.add(subscription_id)
                 return False
         wanted = len(part.starts) if is_new else getattr(part, "partition", 0) + 1
         if topic.id in self.orphans:

@@ -37,7 +37,6 @@ def dispatch(state: State, subscription: Subscription, now: int) -> list[Offer]:
         consumers = [c for c in consumers if c.free > 0]
         if not consumers:
             break
-        subscription.turn += 1
         consumer = _least_loaded(consumers, subscription.turn)
         cursor = cursors[subscription.turn % len(cursors)]
         limit = _limit(consumer, consumers, cursor, cursors)
@@ -50,6 +49,7 @@ def dispatch(state: State, subscription: Subscription, now: int) -> list[Offer]:
             _isolate(cursor, start, end)
             _dispatch_isolated(state, cursor, offers, now)
             continue
+        subscription.turn += 1
         offers.append(_offer(state, consumer, cursor, start, end, trial, now))
     return offers
 

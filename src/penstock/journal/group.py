@@ -174,11 +174,13 @@ def holds_salt(data: bytes, at: int, salt: int) -> bool:
 def holds_record(data: bytes, at: int, end: int, sequence: int, salt: int) -> bool:
     """True when a record of this segment's present life starts in at…end, whatever its group."""
     end = min(end + EDGE, len(data), at + _TORN_BYTES_MAX) & ~7
-    lengths = memoryview(data)[at:end].cast("I")[2::2].tolist()
+    words = memoryview(data)[at:end].cast("I")
+    pairs = zip(words[2::2].tolist(), words[3::2].tolist(), strict=False)
     return any(
-        _RECORD_MIN <= length <= len(data) - at
+        _RECORD_MIN <= length <= _TORN_BYTES_MAX
+        and 1 <= kind & 0xFF <= KIND_MAX
         and read_record(data, at + 8 * row, sequence << 32 | at + 8 * row, salt) is not None
-        for row, length in enumerate(lengths)
+        for row, (length, kind) in enumerate(pairs)
     )
 
 

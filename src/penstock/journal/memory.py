@@ -82,7 +82,7 @@ class MemoryFile:
 
     def pwrite_synced(self, offset: int, data: bytes) -> None:
         self.pwrite(offset, data)
-        self.sync()
+        self._disk.sync(self.name, self._content, offset, len(data))
 
     def close(self) -> None:
         self._is_open = False
@@ -203,18 +203,24 @@ class MemoryDisk:
         if self._is_recording:
             self._pending.append(Write(number, name, content, offset, bytes(data)))
 
-    def sync(self, name: str, content: Content) -> None:
-        """Makes the writes to one file durable. Its name stays as durable as it was."""
+    def sync(self, name: str, content: Content, offset: int = 0, length: int = 0) -> None:
+        """Makes the writes to one file durable, or only those to a part of it.
+
+        Its name stays as durable as it was.
+        """
         try:
-            self._begin(Verb.SYNC, name)
+            self._begin(Verb.SYNC, name, offset, length)
         except OSError:
             if self.drop_on_failed_sync:
                 self._forget_writes(content)
                 content.cache = content.durable
             raise
         if self._is_recording:
-            self._forget_writes(content)
-            content.durable = bytes(content.cache)
+            end = offset + length if length else len(content.cache)
+            self._forget_writes(content, offset, end)
+            durable = bytearray(content.durable)
+            place(durable, offset, content.cache[offset:end])
+            content.durable = bytes(durable)
             content.is_fresh = False
 
     # -- recording ------------------------------------------------------------------------------
@@ -243,11 +249,14 @@ class MemoryDisk:
         if self._is_recording:
             self._pending.append(Naming(number, changes))
 
-    def _forget_writes(self, content: Content) -> None:
+    def _forget_writes(self, content: Content, start: int = 0, end: int = 1 << 62) -> None:
         self._pending = [
             each
             for each in self._pending
-            if isinstance(each, Naming) or each.content is not content
+            if isinstance(each, Naming)
+            or each.content is not content
+            or each.offset < start
+            or each.offset + len(each.data) > end
         ]
 
     def _content(self, name: str) -> Content:

@@ -381,7 +381,7 @@ class _Recovery:
                 segment.empty_at = journal.durable_upto
         if journal.active is not None:
             journal.resume_growth(journal.active.size)
-        self.report.is_clean = self.state.is_clean and self.report.groups == 0
+        self.report.is_clean = self.state.is_clean and self.report.records == 0
         if self.report.damages or self.report.notes:
             journal.evidence_below = journal.next_snapshot
 

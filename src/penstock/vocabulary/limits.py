@@ -34,6 +34,8 @@ DEAD_BYTES_MAX_DEFAULT: Final = 1024 * MIB
 MAX_ATTEMPTS_DEFAULT: Final = 10
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 60.0
+DELAY_S_MAX: Final = 365 * 24 * 3600.0
+"""Longest delay a nack may ask for."""
 
 PUBLISHER_IDLE_S_MAX: Final = 7 * 24 * 3600.0
 """State of a publisher with a generated id is kept this long after its last use."""

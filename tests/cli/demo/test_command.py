@@ -43,6 +43,8 @@ def test_a_broken_promise_is_a_failure(
         promises.confirmed.add("order-0")
         return promises
 
+    monkeypatch.setattr(crash, "CONFIRMED_MIN", 80)
+    monkeypatch.setattr(crash, "ACKED_MIN", 20)
     monkeypatch.setattr(crash, "work_and_kill", boast)
     answer = penstock("demo")
     assert answer.code == 1

@@ -10,6 +10,12 @@ from penstock.cli.demo.child import AUDIT, BILLING, TOPIC
 from penstock.cli.demo.crash import Found, Promises
 
 
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crash, "CONFIRMED_MIN", 80)
+    monkeypatch.setattr(crash, "ACKED_MIN", 20)
+
+
 def test_every_promise_is_kept_after_a_kill(tmp_path: Path) -> None:
     async def look(promises: Promises) -> Found:
         async with library.connect(f"file:{tmp_path / 'data'}") as client:

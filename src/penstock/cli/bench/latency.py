@@ -1,6 +1,6 @@
 """How long one publish takes, measured from the moment it was due.
 
-Publishes are due at a fixed rate, half of what the raw disk does. One that starts late because
+Publishes are due at a fixed rate, a quarter of what the raw disk does. One that starts late because
 the one before was slow has waited already, and that waiting counts. `busy` is the same while
 tiny segments roll, snapshots are taken, and what a consumer acked is compacted away.
 """
@@ -15,7 +15,7 @@ from penstock.cli.bench.plan import SUBSCRIPTION, TOPIC, Plan
 from penstock.cli.bench.publish import raw_times
 from penstock.vocabulary.limits import CREDIT_MAX
 
-LOAD: Final = 0.5
+LOAD: Final = 0.25
 """Share of the raw rate at which publishes are due."""
 KEEP_EVERY: Final = 100
 

@@ -29,7 +29,7 @@ from tests.crash.kill_child import SETTINGS, SUBSCRIPTIONS, TOPIC
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("kill_child.py")
 KILLS_SHORT = 40
-KILLS_LONG = 400
+KILLS_LONG = 100
 OPEN_S_MAX = 30.0
 POINTS = (
     "group-written", "group-synced", "segment-sealed", "segment-opened", "segment-recycled",
@@ -177,7 +177,8 @@ def test_nothing_confirmed_is_lost_by_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.prove
-def test_nothing_confirmed_is_lost_by_many_kills(tmp_path: Path) -> None:
+@pytest.mark.parametrize("_number", range(4))
+def test_nothing_confirmed_is_lost_by_many_kills(tmp_path: Path, _number: int) -> None:
     _kill(Killer(tmp_path, seed=random.randrange(1 << 32)), KILLS_LONG)
 
 

@@ -1,12 +1,16 @@
 """Verify: what it says of a whole store, of each kind of damage, and of what does not matter."""
 
 import json
+from itertools import count, takewhile
 from pathlib import Path
+from threading import Event, Thread
 
 import msgspec
 import pytest
 
+from penstock.batch import encode_one
 from penstock.broker.broker import Broker
+from penstock.broker.mailbox import DIRECT, Pending
 from penstock.journal import group, salvage, superblock
 from penstock.journal.disk import FolderDisk
 from penstock.journal.memory import MemoryDisk
@@ -285,6 +289,32 @@ def test_foreign_files_are_listed_and_ignored(image: Files) -> None:
 
 
 # -- beside a running broker -----------------------------------------------------------------------
+
+
+def test_a_store_is_read_while_a_broker_writes_to_it(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(SETTINGS, segment_bytes_max=8192, cache_bytes=1 << 20)
+    broker = Broker.open(FolderDisk(tmp_path), settings)
+    is_over = Event()
+
+    def publish() -> None:
+        batch = encode_one(b"x" * 300)
+        for sequence in takewhile(lambda _: not is_over.is_set(), count()):
+            pending = Pending()
+            broker.publish("orders", 0, batch, 1, b"\1" * 16, 1, sequence, DIRECT, pending)
+            pending.wait()
+
+    worker = Thread(target=publish)
+    worker.start()
+    disk = FolderDisk(tmp_path, is_read_only=True)
+    try:
+        verdicts = {verify(disk).verdict for _ in range(30)}
+    finally:
+        is_over.set()
+        worker.join()
+        broker.close()
+    assert verdicts <= {Verdict.OK, Verdict.TORN}
+    assert verify(disk).verdict is Verdict.OK
+    disk.close()
 
 
 def test_a_store_in_use_is_read_and_said_to_be_in_use(tmp_path: Path) -> None:

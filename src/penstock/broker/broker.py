@@ -263,7 +263,7 @@ class Broker(Looking):
                 engine.submit(Attached(topic.id, subscription.id, number, consumer_name), None)
             else:
                 consumer.is_attached = True
-                self._dispatch(subscription)
+                self.engine.dispatch(subscription)
         return consumer
 
     def _ensure_subscription(
@@ -281,12 +281,6 @@ class Broker(Looking):
             self.engine.submit(record, None)
         return admin.find_subscription(topic, name)
 
-    def _dispatch(self, subscription: Subscription) -> None:
-        letters: dict[Mailbox, list[Any]] = {}
-        self.engine.dispatch(subscription, letters)
-        for mailbox, batch in letters.items():
-            mailbox.post(batch)
-
     def ack(self, consumer: Consumer, claims: list[Claim]) -> list[Refusal]:
         """Finishes messages; durable with the next group. Returns what was refused."""
         engine = self.engine
@@ -296,7 +290,7 @@ class Broker(Looking):
             for record in records:
                 self._submit_or_apply(consumer, record)
             if consumer.free > 0:
-                self._dispatch(consumer.subscription)
+                self.engine.dispatch(consumer.subscription)
         return refused
 
     def _submit_or_apply(self, consumer: Consumer, record: Any) -> None:
@@ -396,7 +390,7 @@ class Broker(Looking):
                         engine.apply_now(record)
             for cursor in list(engine.delaying):
                 if due(cursor, now) and cursor.subscription.consumers:
-                    self._dispatch(cursor.subscription)
+                    self.engine.dispatch(cursor.subscription)
                 if not cursor.delayed:
                     del engine.delaying[cursor]
             self._retain(wall)

@@ -374,16 +374,16 @@ class Engine:
             self.wake_worker()
         for subscription in effects.dirty:
             if subscription.consumers:
-                self.dispatch(subscription, letters)
+                self.dispatch(subscription)
 
     # -- handing over ----------------------------------------------------------------------------
 
-    def dispatch(self, subscription: Subscription, letters: dict[Mailbox, list[Letter]]) -> None:
+    def dispatch(self, subscription: Subscription) -> None:
         """Hands waiting messages of a subscription to consumers with credit."""
         for offer in dispatch(self.state, subscription, self.clock.now()):
             if not subscription.is_durable:
                 apply(self.state, offer.record, Effects(0, 0))
-                self._hand_over(offer.lease, letters)
+                self._hand_over(offer.lease)
             elif offer.is_strict or offer.lease.consumer.pending_strict:
                 # Whatever comes behind a slice that waits for its record waits too: order holds.
                 offer.lease.is_out = False
@@ -391,24 +391,22 @@ class Engine:
                 self.submit(offer.record, (DIRECT, self._when_written(offer), None))
             else:
                 self.submit(offer.record, None, urgent=False)
-                self._hand_over(offer.lease, letters)
+                self._hand_over(offer.lease)
 
     def _when_written(self, offer: Offer) -> Target:
         def written(answer: Any) -> None:
             if isinstance(answer, BaseException):
                 return
-            letters: dict[Mailbox, list[Letter]] = {}
             with self.lock:
                 lease = offer.lease
                 lease.consumer.pending_strict -= 1
                 lease.is_out = True
                 if lease.id in lease.consumer.leases and not lease.consumer.is_gone:
-                    self._hand_over(lease, letters)
-            self._post(letters)
+                    self._hand_over(lease)
 
         return written
 
-    def _hand_over(self, lease: Lease, letters: dict[Mailbox, list[Letter]]) -> None:
+    def _hand_over(self, lease: Lease) -> None:
         consumer = lease.consumer
         frames = self._cached_frames(lease) if not consumer.pending_reads else None
         if frames is None:
@@ -417,9 +415,7 @@ class Engine:
             self.jobs.append(lambda: self._read_and_hand_over(lease))
             self.wake_worker()
             return
-        letters.setdefault(consumer.sink.mailbox, []).append(
-            (consumer.sink.on_slice, _slice(lease, frames))
-        )
+        _give(lease, frames)
 
     def _cached_frames(self, lease: Lease) -> list[Frame] | None:
         key = lease.cursor.partition.key
@@ -436,21 +432,17 @@ class Engine:
     def _read_and_hand_over(self, lease: Lease) -> None:
         partition = lease.cursor.partition
         frames, lost = self.read(partition, lease.start, lease.end)
-        letters: dict[Mailbox, list[Letter]] = {}
         consumer = lease.consumer
         with self.lock:
             consumer.pending_reads -= 1
             if lease.id not in consumer.leases or consumer.is_gone:
                 return
             if frames:
-                letters.setdefault(consumer.sink.mailbox, []).append(
-                    (consumer.sink.on_slice, _slice(lease, frames))
-                )
+                _give(lease, frames)
             if not lease.cursor.subscription.is_durable:
                 self._skip_missing(lease, frames)
             elif lost and self.journal.failed is None:
                 self.submit(Lost(partition.topic.id, partition.index, tuple(lost)), None)
-        self._post(letters)
 
     def _skip_missing(self, lease: Lease, frames: list[Frame]) -> None:
         """An ephemeral consumer holds nothing: what was released before it was read is skipped."""
@@ -514,10 +506,12 @@ class Engine:
         return done
 
 
-def _slice(lease: Lease, frames: list[Frame]) -> Slice:
-    return Slice(
-        lease.id, lease.cursor.partition.index, lease.start, lease.end, lease.attempt, frames
-    )
+def _give(lease: Lease, frames: list[Frame]) -> None:
+    # While the caller holds the lock, so that no slice decided later overtakes this one.
+    sink = lease.consumer.sink
+    index = lease.cursor.partition.index
+    part = Slice(lease.id, index, lease.start, lease.end, lease.attempt, frames)
+    sink.mailbox.post([(sink.on_slice, part)])
 
 
 def _nobody() -> None:

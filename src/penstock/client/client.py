@@ -7,7 +7,7 @@ A client is made unopened, so that decorators work at module level; `await clien
 import asyncio
 import logging
 import os
-from asyncio import AbstractEventLoop, Future, get_running_loop
+from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from difflib import get_close_matches
 from itertools import count
@@ -23,6 +23,7 @@ from penstock.batch import encode_one
 from penstock.client import packing
 from penstock.client.administration import Administration, made
 from penstock.client.deliveries import Deliveries
+from penstock.client.gathering import BODY_BYTES_CUT
 from penstock.client.handlers import HANDLER_TIMEOUT_S_DEFAULT, Handler, Subscribing, register
 from penstock.client.levels import check_level, satisfies, weaker
 from penstock.client.publisher import Publisher
@@ -192,11 +193,7 @@ class Client(Administration):
         `durability` is a minimum: a URL or topic that cannot give it refuses. Raises TooLarge,
         InvalidArgument, Unsupported, DiskFull, StoreFailed.
         """
-        publisher, loop = self._publisher, self._loop
-        # Asking for the running loop costs a system call; this finds the same mistakes.
-        if publisher is None or get_ident() != self._thread or not loop.is_running():  # type: ignore[union-attr]
-            self._opened()
-            raise self._not_open()
+        publisher = self._publishing()
         if json is not UNSET:
             body = _json_body(body, json)
         if (
@@ -210,33 +207,28 @@ class Client(Administration):
                 publisher.driver.capabilities, priority, _either(deliver_at, delay_s),
                 _either(expires_at, ttl_s),
             )  # fmt: skip
-        try:
-            batch = encode_one(body, key, id, headers)  # type: ignore[arg-type]  # takes text too
-        except InvalidArgument as error:
-            raise _with_hint(body, error) from error
         route = publisher.route(topic)
         if durability is not None:
             await self._check_durability(topic, durability)
         if not publisher.driver.has_room():
             await publisher.room()
+        if (
+            (route.flying or route.is_crowded)
+            and body.__class__ is bytes
+            and key is None
+            and id is None
+            and not headers
+            and len(body) <= BODY_BYTES_CUT
+        ):
+            return await publisher.publish_gathered(route, body)
+        try:
+            batch = encode_one(body, key, id, headers)  # type: ignore[arg-type]  # takes text too
+        except InvalidArgument as error:
+            raise _with_hint(body, error) from error
         partition = 0
         if len(route.sequences) > 1:
             partition = publisher.choose(route, key, id)
-        answer: Future[Any] = Future(loop=loop)
-        sequence = publisher.send(route, partition, batch, 1, answer.set_result)
-        stored = await answer
-        if isinstance(stored, Exception):
-            raise fresh(stored)
-        offset = stored.base
-        return Receipt(
-            topic,
-            partition,
-            offset,
-            "" if offset is None else f"{partition}:{offset}",
-            id or f"{route.id_start}{sequence:x}",
-            stored.durability,
-            stored.is_duplicate,
-        )
+        return await publisher.publish_alone(route, partition, batch, id)
 
     async def publish_many(
         self, topic: str, messages: Iterable[Message | bytes | str], *,
@@ -247,21 +239,36 @@ class Client(Administration):
         Raises what `publish` raises while nothing is sent; a failure after that is PublishFailed,
         which tells which messages are confirmed, refused and of unknown fate.
         """
-        self._opened()
-        publisher = self._publisher
-        assert publisher is not None
+        publisher = self._publishing()
         listed = packing.check_list(messages)
-        is_plain = not packing.has_fields(listed)
-        if not is_plain:
-            packing.check_fields(listed, publisher.driver.capabilities)
         route = publisher.route(topic)
         if durability is not None:
             await self._check_durability(topic, durability)
         if not listed:
             return Receipts(topic, (), [])
         route.turn += 1
-        parcels = packing.pack(listed, len(route.sequences), route.turn, is_plain=is_plain)
-        return await publisher.send_all(route, listed if is_plain else list(listed), parcels)
+        partitions = len(route.sequences)
+        plain = packing.pack_plain(listed, route.turn % partitions)
+        if plain is not None:
+            return await publisher.send_all(route, listed, [plain])
+        is_plain = not packing.has_fields(listed)
+        if not is_plain:
+            packing.check_fields(listed, publisher.driver.capabilities)
+        parcels = packing.pack(listed, partitions, route.turn, is_plain=is_plain)
+        return await publisher.send_all(route, list(listed), parcels)
+
+    def _publishing(self) -> Publisher:
+        """The publisher, when this client is open on the running loop. Raises Closed, UsageError.
+
+        Asking for the running loop costs a system call; this finds the same mistakes.
+        """
+        publisher, loop = self._publisher, self._loop
+        if publisher is None or loop is None or get_ident() != self._thread:
+            self._opened()
+            raise self._not_open()
+        if not loop.is_running():
+            self._opened()
+        return publisher
 
     async def _check_durability(self, topic: str, durability: Durability | str) -> None:
         wanted = check_level(durability)
@@ -391,13 +398,6 @@ class Client(Administration):
         service, loop = self._service, self._loop
         if service is not None and loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(service.stop)
-
-
-def fresh(error: Exception) -> Exception:
-    """The same error anew: one answer may go to many waiters, each with its own trace."""
-    if isinstance(error, PenstockError):
-        return type(error)(error.text, **error.details)
-    return error
 
 
 def _either(at: float | None, after_s: float | None) -> float | None:

@@ -12,8 +12,11 @@ from typing import Any, Final
 
 from xxhash import xxh3_128_digest
 
+from penstock.batch import encode_many
+from penstock.client.gathering import COUNT_CUT as GATHER_COUNT
+from penstock.client.gathering import Gathered, fresh
 from penstock.client.packing import partition_of
-from penstock.client.receipts import Parcel, Receipts, Sent
+from penstock.client.receipts import Parcel, Receipts, Sent, place_of
 from penstock.drivers.port import Answer, Driver, Stored
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
@@ -24,7 +27,7 @@ from penstock.vocabulary.errors import (
     StorageError,
 )
 from penstock.vocabulary.limits import ID_BYTES_MAX
-from penstock.vocabulary.message import render_id
+from penstock.vocabulary.message import Receipt, render_id
 
 ROUTES_MAX: Final = 100_000
 """Topics whose sequence numbers are remembered; the oldest is given up under a new epoch."""
@@ -33,11 +36,18 @@ ROUTES_MAX: Final = 100_000
 class Route:
     """How far this publisher got in one topic."""
 
-    __slots__ = ("epoch", "id_start", "sequences", "topic", "turn")
+    __slots__ = (
+        "epoch", "flying", "gathered", "id_start", "is_crowded", "sequences", "topic", "turn",
+    )  # fmt: skip
 
     def __init__(self, topic: str, epoch: int) -> None:
         self.topic = topic
         self.epoch = epoch
+        self.flying = 0
+        """Publishes of single messages that are not answered yet."""
+        self.is_crowded = False
+        """The last batch of gathered messages had more than one."""
+        self.gathered: Gathered | None = None
         self.id_start = ""
         """What the ids of this publisher's messages start with."""
         self.sequences: list[int] = [0]
@@ -97,11 +107,85 @@ class Publisher:
         route.id_start = render_id(self.id, route.epoch, 0)[:-1]
         route.sequences = [0] * len(route.sequences)
 
+    # -- one message -----------------------------------------------------------------------------
+
+    async def publish_alone(
+        self, route: Route, partition: int, batch: bytes, id: str | None
+    ) -> Receipt:
+        """Sends a batch of one message and waits for the receipt."""
+        future: Future[Any] = Future(loop=self._loop)
+        sequence = self.send(route, partition, batch, 1, future.set_result)
+        id_start = route.id_start
+        route.flying += 1
+        try:
+            stored = await future
+        finally:
+            route.flying -= 1
+        if isinstance(stored, Exception):
+            raise fresh(stored)
+        offset = stored.base
+        return Receipt(
+            route.topic,
+            partition,
+            offset,
+            "" if offset is None else f"{partition}:{offset}",
+            id or f"{id_start}{sequence:x}",
+            stored.durability,
+            stored.is_duplicate,
+        )
+
+    async def publish_gathered(self, route: Route, body: bytes) -> Receipt:
+        """Sends a body together with others of this moment and waits for the receipt."""
+        gathered = route.gathered
+        if gathered is None:
+            gathered = route.gathered = Gathered(self._loop)
+            self._loop.call_soon(self._send_gathered, route, gathered)
+        index = len(gathered.bodies)
+        future = gathered.add(body)
+        if index + 1 == GATHER_COUNT:
+            self._send_gathered(route, gathered)
+        route.flying += 1
+        try:
+            await future
+        finally:
+            route.flying -= 1
+        stored = gathered.stored
+        assert stored is not None
+        offset, is_duplicate = place_of(stored, index)
+        return Receipt(
+            route.topic,
+            gathered.partition,
+            offset,
+            "" if offset is None else f"{gathered.partition}:{offset}",
+            f"{gathered.id_start}{gathered.sequence + index:x}",
+            stored.durability,
+            is_duplicate,
+        )
+
+    def _send_gathered(self, route: Route, gathered: Gathered) -> None:
+        if route.gathered is not gathered:
+            return  # it became full, or something had to go behind it
+        route.gathered = None
+        count = len(gathered.bodies)
+        route.is_crowded = count > 1
+        try:
+            if len(route.sequences) > 1:
+                gathered.partition = self.choose(route, None, None)
+            batch = encode_many(gathered.bodies)
+            gathered.sequence = self.send(route, gathered.partition, batch, count, gathered.answer)
+            gathered.id_start = route.id_start
+        except PenstockError as error:
+            gathered.fail(error)
+
+    # -- any batch -------------------------------------------------------------------------------
+
     def send(self, route: Route, partition: int, batch: bytes, count: int, answer: Answer) -> int:
         """Hands a batch to the driver; returns its sequence number.
 
         An error raised here means that it was certainly not stored.
         """
+        if route.gathered is not None:
+            self._send_gathered(route, route.gathered)  # it came first
         sequence = route.sequences[partition]
         try:
             self.driver.publish(

@@ -26,6 +26,14 @@ class Sent(NamedTuple):
     stored: Stored
 
 
+def place_of(stored: Stored, at: int) -> tuple[int | None, bool]:
+    """The offset of a batch's message, if it is known, and whether it was stored before."""
+    base, kept = stored.base, stored.kept
+    if kept is None or base is None:
+        return (None if base is None else base + at), stored.is_duplicate
+    return (base + kept.index(at), False) if at in kept else (None, True)
+
+
 class Receipts(Sequence[Receipt]):
     """One receipt for each message, in the order of the list; made when looked at."""
 
@@ -66,12 +74,7 @@ class Receipts(Sequence[Receipt]):
     def _receipt(self, index: int) -> Receipt:
         sent, at = self._place(index)
         stored, partition = sent.stored, sent.parcel.partition
-        offset: int | None = None
-        if stored.base is not None:
-            if stored.kept is None:
-                offset = stored.base + at
-            elif at in stored.kept:
-                offset = stored.base + stored.kept.index(at)
+        offset, is_duplicate = place_of(stored, at)
         message = self._messages[index]
         given = message.id if isinstance(message, Message) else None
         return Receipt(
@@ -81,7 +84,7 @@ class Receipts(Sequence[Receipt]):
             "" if offset is None else f"{partition}:{offset}",
             given or render_id(sent.publisher, sent.epoch, sent.sequence + at),
             stored.durability,
-            stored.is_duplicate or (stored.kept is not None and at not in stored.kept),
+            is_duplicate,
         )
 
     def _place(self, index: int) -> tuple[Sent, int]:

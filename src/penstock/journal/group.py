@@ -38,7 +38,7 @@ KIND_MAX: Final = 7
 _PADS: Final = tuple(bytes(n) for n in range(EDGE))
 _BLANK: Final = bytes(EDGE)
 _SALT_AT: Final = 32
-_TORN_BYTES_MAX: Final = 16 * MIB
+TORN_BYTES_MAX: Final = 16 * MIB
 """No group is larger."""
 
 
@@ -171,17 +171,11 @@ def holds_salt(data: bytes, at: int, salt: int) -> bool:
     return data.find(_SUM.pack(salt), at) >= 0
 
 
-def holds_record(data: bytes, at: int, end: int, sequence: int, salt: int) -> bool:
-    """True when a record of this segment's present life starts in at…end, whatever its group."""
-    end = min(end + EDGE, len(data), at + _TORN_BYTES_MAX) & ~7
-    words = memoryview(data)[at:end].cast("I")
-    pairs = zip(words[2::2].tolist(), words[3::2].tolist(), strict=False)
-    return any(
-        _RECORD_MIN <= length <= _TORN_BYTES_MAX
-        and 1 <= kind & 0xFF <= KIND_MAX
-        and read_record(data, at + 8 * row, sequence << 32 | at + 8 * row, salt) is not None
-        for row, (length, kind) in enumerate(pairs)
-    )
+def is_claimed(data: bytes, at: int, sequence: int) -> bool:
+    """True when the header at `at` names this very place, whatever else is wrong with it."""
+    if at + HEADER_BYTES > len(data):
+        return False
+    return bool(_HEAD.unpack_from(data, at)[4] == sequence << 32 | at)
 
 
 def records(data: bytes | memoryview, group: Group) -> list[tuple[int, bytes]]:

@@ -339,11 +339,18 @@ class _Recovery:
         segment.end = at
         self.journal.index.log_end = segment.base | at
         tail = data[at:].rstrip(b"\0")
-        # A record left of a torn group would come back if these bytes were damaged later.
-        if not group.holds_salt(tail, 0, segment.salt) and not group.holds_record(
-            data, at, at + len(tail), segment.sequence, segment.salt
-        ):
-            return
+        if group.holds_salt(tail, 0, segment.salt) or group.is_claimed(data, at, segment.sequence):
+            self._set_aside(segment, at, tail)
+        else:
+            # Bytes of an earlier life. A torn write whose first sector is missing may hide among
+            # them; its records must not come back, so as much as one group could be is zeroed.
+            tail = tail[: group.TORN_BYTES_MAX]
+        if tail:
+            segment.file.pwrite(at, bytes(len(tail)))
+            segment.file.sync()
+        self.journal.point("tail-zeroed")
+
+    def _set_aside(self, segment: Segment, at: int, tail: bytes) -> None:
         disk = self.journal.disk
         number = sum(1 for name in disk.names() if name.startswith("torn-")) + 1
         name = f"torn-{segment.sequence:08d}-{at:08d}-{number:04d}"
@@ -353,9 +360,6 @@ class _Recovery:
         aside.close()
         disk.sync_names()
         self.journal.point("tail-saved")
-        segment.file.pwrite(at, bytes(len(tail)))
-        segment.file.sync()
-        self.journal.point("tail-zeroed")
         self.report.torn_bytes = len(tail)
         self.report.torn_file = name
 

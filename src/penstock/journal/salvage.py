@@ -114,7 +114,8 @@ def survey(disk: Disk) -> Survey:
     segments = [each for each in opened if each is not None]
     found = Survey(names, slots, block_data, None, [], segments, notes)
     found.store_id = _store_id(disk, found)
-    found.snapshots = [_snapshot(disk, g, found.store_id) for g in snapshot.generations(disk)]
+    snapshots = [_snapshot(disk, g, found.store_id) for g in snapshot.generations(disk)]
+    found.snapshots = [each for each in snapshots if each is not None]
     rows = {row.name: row for each in found.valid_snapshots[:2][::-1] for row in each.meta.segments}
     for segment in found.segments:
         _identify(segment, found.store_id, rows.get(segment.file.name), notes)
@@ -147,9 +148,11 @@ def _store_id(disk: Disk, found: Survey) -> bytes | None:
     return votes.most_common(1)[0][0] if votes else None
 
 
-def _snapshot(disk: Disk, generation: int, store_id: bytes | None) -> SnapshotFile:
+def _snapshot(disk: Disk, generation: int, store_id: bytes | None) -> SnapshotFile | None:
     name = snapshot.name_of(generation)
     data = _read(disk, name)
+    if not data and name not in disk.names():
+        return None  # A running broker has removed it meanwhile.
     try:
         return SnapshotFile(name, generation, len(data), snapshot.parse(data, generation, store_id))
     except StoreTooNew:

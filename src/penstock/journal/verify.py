@@ -23,6 +23,7 @@ from penstock.vocabulary.errors import NotAStore, ProtocolError
 
 _HEADER_BYTES: Final = 72
 _SLOT_USED_BYTES: Final = 80
+_LOOKS_AGAIN: Final = 2
 
 
 class Verdict(StrEnum):
@@ -98,6 +99,16 @@ class VerifyReport(msgspec.Struct, kw_only=True):
 def verify(disk: Disk) -> VerifyReport:
     """Reads the store in `disk` and reports on it. Raises NotAStore, StoreTooNew."""
     owner = disk.owner()
+    report = _look(disk, owner)
+    for _ in range(_LOOKS_AGAIN):
+        if owner is None or report.verdict is Verdict.OK:
+            break
+        # Files change while they are read: only what stays wrong is worth a word.
+        report = _look(disk, owner)
+    return report
+
+
+def _look(disk: Disk, owner: str | None) -> VerifyReport:
     found = survey(disk)
     try:
         if not (found.slots or found.snapshots or found.segments):
@@ -137,11 +148,10 @@ class _Check:
             row.sequence: row for each in self.snapshots[::-1] for row in each.meta.segments
         }
         self.first = self._first_needed()
-        self.logs = {
-            sequence: _read_log(segment)
-            for sequence, segment in self.places.items()
-            if sequence >= self.first or sequence in self.rows
-        }
+        # Newest first: whatever a later segment proves of an earlier one is there when it is read.
+        needed = [n for n in self.places if n >= self.first or n in self.rows]
+        logs = {n: _read_log(self.places[n]) for n in sorted(needed, reverse=True)}
+        self.logs = dict(sorted(logs.items()))
         block = found.block
         self.durable = max(
             [

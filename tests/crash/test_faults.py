@@ -1,0 +1,34 @@
+"""A disk that refuses: EIO at each sync, ENOSPC at each write; once, or from then on."""
+
+import pytest
+
+from tests.crash.enumeration import Workload
+from tests.crash.faults import Figures, faults_of, inject
+from tests.crash.oracle import Violation
+from tests.crash.workload import ALL, deletion_meets_dead_letters, killed_and_opened
+from tests.tally import Tally
+
+# One decides deletions that a failed store hides at once, the other goes on with another disk.
+WORKLOADS = [each for each in ALL if each not in {deletion_meets_dead_letters, killed_and_opened}]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
+def test_after_a_failure_nothing_is_confirmed_and_nothing_is_lost(
+    workload: Workload, tally: Tally
+) -> None:
+    figures = Figures()
+    try:
+        for fault in faults_of(workload):
+            try:
+                inject(workload, fault, figures)
+            except Violation as violation:
+                raise Violation(f"{workload.__name__}, {fault}: {violation}") from violation
+    finally:
+        tally.add(
+            "sync",
+            injected_failures=figures.injected_failures,
+            acks_after_failure=figures.acks_after_failure,
+            refused=figures.refused,
+            reopened=figures.reopened,
+        )
+        print(f"sync {workload.__name__}: {figures}")

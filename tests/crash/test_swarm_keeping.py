@@ -1,0 +1,24 @@
+"""ENUM over workloads drawn from a seed that dwell on segments, snapshots and compaction."""
+
+import pytest
+
+from tests.crash.enumeration import Enumeration
+from tests.crash.proving import long_form, prove
+from tests.crash.swarm import Mood, swarm
+from tests.tally import Tally
+
+SEEDS = range(48)
+LONG_SEEDS = range(1_000, 1_200)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_crash_of_a_drawn_workload_loses_or_invents_anything(seed: int, tally: Tally) -> None:
+    prove(Enumeration(swarm(Mood.KEEPING, seed)), tally)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", LONG_SEEDS)
+def test_no_crash_by_any_policy_of_a_drawn_workload_loses_anything(
+    seed: int, tally: Tally
+) -> None:
+    prove(long_form(swarm(Mood.KEEPING, seed)), tally)

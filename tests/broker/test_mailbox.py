@@ -16,9 +16,9 @@ def test_letters_are_delivered_in_order() -> None:
 
 def test_a_pending_answer_is_kept_until_somebody_waits() -> None:
     pending = Pending()
-    assert not pending.is_done
+    before = pending.is_done
     pending("yes")
-    assert pending.is_done
+    assert (before, pending.is_done) == (False, True)
     assert pending.wait() == "yes"
     assert pending.wait() == "yes"
 

@@ -78,28 +78,11 @@ class Chance:
         self.topics = ["a", "b"]
 
     def step(self) -> None:
-        operation = self.random.choice(
-            [
-                self.publish,
-                self.publish,
-                self.publish,
-                self.attach,
-                self.ack,
-                self.ack,
-                self.give_back,
-                self.give_back,
-                self.detach,
-                self.wait,
-                self.bury,
-                self.redrive,
-                self.alter,
-                self.delete,
-            ]  # fmt: skip
-        )
-        try:
-            operation()
-        except PenstockError:
-            pass  # Some random wishes are refused, which must leave no trace.
+        often = [self.publish, self.publish, self.attach, self.ack, self.give_back]
+        seldom = [self.detach, self.wait, self.bury, self.redrive, self.alter, self.delete]
+        # Some random wishes are refused, which must leave no trace.
+        with suppress(PenstockError):
+            self.random.choice([*often, *often, *seldom])()
         self.rig.settle()
 
     def publish(self) -> None:

@@ -170,6 +170,26 @@ def test_threads_share_one_blocking_client() -> None:
         assert client.describe_topic("orders")["messages"] == 80
 
 
+def test_a_call_that_waits_when_the_client_is_closed_is_told() -> None:
+    client = connect_blocking("memory:")
+    deliveries = client.subscribe("orders", "billing").open()
+    caught: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            deliveries.receive()
+        except Closed as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    client.publish("other", b"x")
+    client.close()
+    thread.join(10)
+    assert len(caught) == 1
+    assert client.is_closed
+
+
 def test_handlers_run_until_stopped() -> None:
     client = connect_blocking("memory:")
     got: list[Any] = []

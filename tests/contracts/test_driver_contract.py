@@ -676,6 +676,22 @@ def test_dead_letters_go_back_to_their_subscription_only(broker: MemoryBroker) -
     asyncio.run(scenario())
 
 
+def test_dead_letters_can_be_received_like_any_message(broker: MemoryBroker) -> None:
+    async def scenario() -> None:
+        async with broker.client() as client:
+            await client.publish("orders", b"x")
+            async with client.subscribe("orders", "billing") as deliveries:
+                (await first(deliveries)).reject("bad")
+                broker.settle()
+            async with client.subscribe("orders.dead.billing", "care") as deliveries:
+                dead = await first(deliveries)
+                assert (dead.body, dead.attempt) == (b"x", 1)
+                assert dead.headers["penstock-dead-reason"] == "bad"
+                dead.ack()
+
+    asyncio.run(scenario())
+
+
 def test_dead_letters_can_be_removed_for_good(broker: MemoryBroker) -> None:
     async def scenario() -> None:
         async with broker.client() as client:

@@ -15,6 +15,8 @@ from tests.crash.damage_store import SETTINGS, Bench, Files, Stage, StillClock
 from tests.crash.damage_truth import Picture, Placed, Truth, contents, picture, unexplained
 
 PROBLEMS_SHOWN = 20
+CONSUME_EVERY = 4
+"""Of the stores that miss a message only when it is read, one in so many is read by consumers."""
 
 
 class Figures(msgspec.Struct):
@@ -59,7 +61,7 @@ class Sweep:
         self.figures = Figures()
 
     def run(self, cases: Iterable[Case], *, every: int) -> Figures:
-        """Opens all; reads through consumers, verifies and salvages one in `every`."""
+        """Opens and reads all; consumes, verifies and salvages one in `every`."""
         for number, case in enumerate(cases):
             self.figures.cases += 1
             is_chosen = number % every == 0
@@ -95,7 +97,7 @@ class Sweep:
                 now = picture(broker)
                 is_reported = broker.health()["status"] != "ok"
                 yield from self._opened(broker, now, hurt, is_reported=is_reported)
-                if now.missing or is_chosen:
+                if is_chosen or (now.missing and self.figures.cases % CONSUME_EVERY == 0):
                     yield from self._consume(broker, now)
             except Exception as error:  # noqa: BLE001 - a reader never meets an exception
                 yield f"wrong: reading raised {error!r}"

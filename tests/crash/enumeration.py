@@ -38,6 +38,11 @@ class Point(NamedTuple):
     killed: MemoryDisk | None
     """The disk as the next process finds it when only the process dies."""
 
+    @property
+    def is_quiet(self) -> bool:
+        """True when everything was durable: a crash here changes nothing."""
+        return len(self.images) == 1
+
 
 class Figures(msgspec.Struct):
     """What one enumeration did."""
@@ -130,13 +135,13 @@ class Enumeration:
         self.figures.hashes.add(key)
         number = len(self._steps)
         is_deep = bool(self.depth2_stride) and number % self.depth2_stride == 0
-        self._steps[key] = self._check(image, facts, is_deep=is_deep)
+        self._steps[key] = self._check(image, facts, is_deep=is_deep, is_quiet=point.is_quiet)
         if self.damage_stride and number % self.damage_stride == 0:
             for label, each in damaged(image):
                 with self._named(label):
                     self._check_damaged(each, facts)
 
-    def _check(self, image: Image, facts: Facts, *, is_deep: bool) -> int:
+    def _check(self, image: Image, facts: Facts, *, is_deep: bool, is_quiet: bool) -> int:
         """Recovers twice: the second time must change nothing (S11)."""
         disk = MemoryDisk.from_image(image, record=True)
         deeper: list[tuple[str, Image]] = []
@@ -148,6 +153,8 @@ class Enumeration:
         broker = self._recover(disk, facts, "1")
         disk.on_operation = None
         step = match(self.history, facts, broker)
+        if is_quiet and broker.journal.report.torn_bytes:
+            raise Violation("S10 a torn tail was reported where nothing was torn")
         again = next(iter(disk.crash_images([Policy.DROP_ALL])))[1]
         second = self._same_again(again, facts, step)
         probe(second, self.history, step, facts)
@@ -156,13 +163,16 @@ class Enumeration:
                 self._check_deeper(each, facts)
         return step
 
-    def _recover(self, disk: MemoryDisk, facts: Facts, depth: str) -> Broker:
+    def _recover(
+        self, disk: MemoryDisk, facts: Facts, depth: str, *, is_damaged: bool = False
+    ) -> Broker:
         self.figures.checks += 1
         with chance(f"{self.seed}:{depth}"):
             broker = Broker.open(disk, self.run.settings, Hand(facts.now, facts.wall), threads=False)
         report = broker.journal.report
-        if report.damages:
-            raise Violation(f"S10 a power cut was taken for damage: {report.damages}")
+        is_noted = any("is damaged" in note for note in report.notes)
+        if report.damages or (is_noted and not is_damaged):
+            raise Violation(f"S10 a power cut was taken for damage: {report}")
         self.figures.notes += bool(report.notes)
         gone = [op for op in disk.trace if op.verb is Verb.UNLINK and not op.file.endswith(".tmp")]
         if gone:
@@ -172,7 +182,7 @@ class Enumeration:
     def _same_again(self, image: Image, facts: Facts, step: int) -> Broker:
         """What a broker once showed is what the next one shows."""
         disk = MemoryDisk.from_image(image, record=True)
-        broker = self._recover(disk, facts, "2")
+        broker = self._recover(disk, facts, "2", is_damaged=True)
         served = facts._replace(floor=step, ceiling=step)
         match(self.history, served, broker)
         if broker.journal.report.torn_bytes:
@@ -193,7 +203,7 @@ class Enumeration:
         """The newest snapshot or superblock is unreadable as well: the one before it serves."""
         self.figures.damaged_images += 1
         disk = MemoryDisk.from_image(image, record=True)
-        broker = self._recover(disk, facts, "1")
+        broker = self._recover(disk, facts, "1", is_damaged=True)
         step = match(self.history, facts, broker)
         self._same_again(next(iter(disk.crash_images([Policy.DROP_ALL])))[1], facts, step)
 

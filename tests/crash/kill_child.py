@@ -48,7 +48,7 @@ SETTINGS = JournalSettings(
     segment_bytes_min=64 * 1024, segment_bytes_max=256 * 1024, snapshot_bytes=512 * 1024,
     reserve_bytes=0, cache_bytes=256 * 1024,
 )  # fmt: skip
-POLICY = SubscriptionPolicy(lease_s=0.2, retry=Retry(first_s=0.01, max_s=0.05, max_attempts=1000))
+POLICY = SubscriptionPolicy(lease_s=0.4, retry=Retry(first_s=0.01, max_s=0.05, max_attempts=1000))
 
 
 def publisher_id(name: str) -> bytes:
@@ -186,7 +186,12 @@ class Child:
         """Acks most, gives some back, rejects a few, and forgets some now and then."""
         rng = random.Random(f"{self.plan['seed']}:{name}")
         slices: SimpleQueue[Any] = SimpleQueue()
-        sink = Sink(DIRECT, slices.put, lambda _: None)
+
+        def take(each: Any) -> None:
+            self.tell("d", name, each.partition, each.start, each.end)
+            slices.put(each)
+
+        sink = Sink(DIRECT, take, lambda _: None)
         consumer = self.broker.attach(TOPIC, name, None, None, 500, 1 << 26, name, sink)
         while not self.stop.is_set():
             try:
@@ -194,7 +199,6 @@ class Child:
             except Empty:
                 continue
             self._look_at(each)
-            self.tell("d", name, each.partition, each.start, each.end)
             self._settle(consumer, each, rng)
 
     def _look_at(self, each: Any) -> None:

@@ -53,6 +53,10 @@ class Hand:
         self._now += milliseconds
         self._wall += milliseconds
 
+    def jump(self, milliseconds: int) -> None:
+        """Somebody sets the wall clock."""
+        self._wall += milliseconds
+
 
 @contextmanager
 def chance(seed: str) -> Iterator[None]:
@@ -95,10 +99,13 @@ class Run:
 
     def open(self) -> None:
         self.broker = Broker.open(self.disk, self.settings, self.clock, threads=False)
-        for name, topic in self.history.last.topics.items():
-            if topic.policy.durability is Durability.WRITTEN:
-                partitions = self.broker.state.names[name].partitions
-                topic.ends = [partition.next_offset for partition in partitions]
+        skipped = {
+            topic.name: [partition.next_offset for partition in topic.partitions]
+            for topic in self.broker.state.topics.values()
+            if topic.policy.durability is Durability.WRITTEN
+        }
+        if skipped:
+            self._propose(lambda m: m.skip(skipped))
 
     # -- the two halves of every command ---------------------------------------------------------
 

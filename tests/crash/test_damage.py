@@ -15,6 +15,7 @@ import pytest
 
 from penstock.journal import group, recovery
 from penstock.journal.index import Index
+from penstock.journal.journal import Journal
 from penstock.journal.memory import MemoryDisk
 from penstock.journal.verify import Verdict, verify
 from tests.crash.damage_cases import LONG, SHORT, Case, Density, cases
@@ -125,7 +126,7 @@ def forget_the_watermark(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_report(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("penstock.broker.engine.Engine._report", lambda *_: None)
+    patch.setattr(Journal, "note", lambda *_: None)
 
 
 def clean_up_after_damage(patch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ must look like one step of the workload, no older than the newest confirmed one;
 
 import pytest
 
-from penstock.journal.memory import ALL_POLICIES, Policy, Verb
-from tests.crash.enumeration import Enumeration, Workload, fingerprint
+from penstock.journal.memory import Policy, Verb
+from tests.crash.enumeration import Enumeration, Workload
 from tests.crash.proving import long_form, prove
 from tests.crash.workload import ALL, first_publishes, only_a_later_record_survives
 from tests.tally import Tally
@@ -30,14 +30,10 @@ def test_no_crash_by_any_policy_at_any_depth_loses_anything(
     prove(long_form(workload), tally)
 
 
-def test_the_enumeration_sees_every_kind_of_operation_and_policy() -> None:
-    verbs, policies = set(), set()
-    for workload in ALL:
-        for point in Enumeration(workload, kill_stride=0).points():
-            verbs.add(point.op.verb if point.op is not None else None)
-            policies.update(label.split(":")[0] for label, _ in point.images)
-    assert verbs == {*Verb, None}
-    assert policies == {str(policy) for policy in ALL_POLICIES}
+def test_the_workloads_do_every_kind_of_operation() -> None:
+    runs = [Enumeration(workload, policies=[Policy.DROP_ALL], kill_stride=0) for workload in ALL]
+    found = {point.op.verb for run in runs for point in run.points() if point.op is not None}
+    assert found == {*Verb}
 
 
 def test_an_enumeration_repeats_itself() -> None:
@@ -45,9 +41,8 @@ def test_an_enumeration_repeats_itself() -> None:
     assert first().hashes == second().hashes
 
 
-def test_a_torn_group_of_which_a_later_record_is_whole_is_among_the_images() -> None:
+def test_a_torn_group_of_which_only_a_later_record_survives_is_among_the_images() -> None:
     enumeration = Enumeration(only_a_later_record_survives, policies=[Policy.TORN_SUFFIX])
     images = [image for point in enumeration.points() for _, image in point.images]
-    torn = [image for image in images if any(b"3" * 100 in data for data in image.values())]
-    whole = [image for image in torn if any(bytes(range(256)) in d for d in image.values())]
-    assert {fingerprint(image) for image in torn} > {fingerprint(image) for image in whole}
+    files = [data for image in images for data in image.values()]
+    assert any(b"2" * 420 in data and b"1" * 420 not in data for data in files)

@@ -69,9 +69,9 @@ def only_a_later_record_survives(run: Run) -> None:
     """Each record of the group has sectors of its own; a torn write may keep any of them."""
     run.open()
     run.publish("orders", b"0")
-    run.publish("orders", LONG, is_committed=False)
-    run.publish("orders", LONG[::-1], is_committed=False)
-    run.publish("orders", b"3" * 100)
+    run.publish("orders", b"1" * 420, is_committed=False)
+    run.publish("orders", b"2" * 420, is_committed=False)
+    run.publish("orders", b"3" * 200)
     run.publish("orders", b"4")
 
 

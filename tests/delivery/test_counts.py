@@ -18,6 +18,7 @@ from penstock.vocabulary.records import (
     Cause,
     Outcome,
     Published,
+    Ranges,
     Removed,
     Settled,
     Skipped,
@@ -106,7 +107,7 @@ class Bookkeeper(RuleBasedStateMachine):
             held = [
                 (lease, part) for lease in consumer.leases.values() for part in lease.unfinished()
             ]
-            begun = {
+            begun: dict[int, Ranges] = {
                 lease.id: ((low, high),)
                 for number, (lease, (low, high)) in enumerate(held)
                 if share >> number & 1

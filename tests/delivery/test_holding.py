@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.delivery import admin
-from penstock.delivery.holding import drop_retained, forget_trials, lose
 from penstock.delivery.effects import Effects
+from penstock.delivery.holding import drop_retained, forget_trials, lose
 from penstock.delivery.state import Partition, Subscription, Topic
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause, Removed, SubscriptionDeleted

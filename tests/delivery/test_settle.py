@@ -1,5 +1,7 @@
 """Ack, nack, reject, expiry, renewal, hand-back, and the loss of a consumer."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -591,7 +593,7 @@ def test_merged_ranges_are_rising_disjoint_and_complete(ranges: list[tuple[int, 
     expected = sorted({o for low, high in ranges for o in range(low, high)})
     merged = settle.merge(list(ranges))
     assert [o for low, high in merged for o in range(low, high)] == expected
-    assert all(high < low for (_, high), (low, _) in zip(merged, merged[1:], strict=False))
+    assert all(high < low for (_, high), (low, _) in pairwise(merged))
 
 
 def test_only_durable_subscriptions_of_ordinary_topics_have_dead_letters(

@@ -388,7 +388,7 @@ def test_isolation_goes_down_to_one_message_which_is_then_lost_alone(
 ) -> None:
     world.publish(topic, 50)
     lose_twice(world, subscription)
-    sizes = []
+    sizes: list[int] = []
     while len(sizes) < 3:
         consumer = world.join(subscription)
         lease = world.deliver_one(consumer)

@@ -1,5 +1,7 @@
 """The shape of the broker's state: what exists, what counts as free, what is unfinished."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ def consumer_of(credit: int = 10, credit_bytes: int = 1000) -> Consumer:
 def test_runs_of_ones_are_exactly_the_set_bits(bits: set[int], base: int) -> None:
     ranges = bit_ranges(sum(1 << bit for bit in bits), base)
     assert [o for low, high in ranges for o in range(low, high)] == [base + b for b in sorted(bits)]
-    assert all(high < low for (_, high), (low, _) in zip(ranges, ranges[1:], strict=False))
+    assert all(high < low for (_, high), (low, _) in pairwise(ranges))
 
 
 def test_a_fresh_lease_is_unfinished_as_a_whole() -> None:

@@ -434,9 +434,9 @@ def test_the_superblock_remembers_what_is_durable_and_how_it_ended(
     disk: MemoryDisk, journal: Journal
 ) -> None:
     write(journal, message(0))
-    assert not journal.is_marked
+    before = journal.is_marked
     journal.mark(broker_generation=7)
-    assert journal.is_marked
+    assert (before, journal.is_marked) == (False, True)
     assert journal.block.state.broker_generation == 7
     journal.mark(is_clean=True)
     state = journal.block.state
@@ -559,7 +559,7 @@ def test_closing_frees_the_store(disk: MemoryDisk, journal: Journal) -> None:
 
 def test_named_points_of_the_path_are_announced(disk: MemoryDisk) -> None:
     names: list[str] = []
-    disk.point = names.append  # type: ignore[method-assign]
+    disk.point = names.append  # type: ignore[method-assign, assignment]
     journal, _ = open_store(disk)
     end = fill(journal, 1)
     append(journal, STARTED)

@@ -198,7 +198,7 @@ def test_the_bytes_on_disk_do_not_change(record: r.Record) -> None:
 
 
 def test_numbers_of_rare_records_on_disk_do_not_change() -> None:
-    rare = [
+    rare: list[r.Record] = [
         r.Removed(0, 0, ()), r.Lost(0, 0, ()), r.Skipped(0, 0, 0),
         r.TopicCreated(0, "", 1, TopicPolicy(), 0), r.TopicAltered(0, TopicPolicy()),
         r.TopicDeleted(0), r.SubscriptionCreated(0, 0, "", (), SubscriptionPolicy(), 0),

@@ -200,8 +200,7 @@ def test_without_snapshots_a_log_that_no_longer_begins_is_refused() -> None:
 
 
 def test_a_number_is_never_used_twice_for_a_snapshot_or_a_segment_file() -> None:
-    image = with_snapshots(2).image()
-    image[f"{SEGMENT_PREFIX}00000077"] = bytes(4096)
+    image = {**with_snapshots(2).image(), f"{SEGMENT_PREFIX}00000077": bytes(4096)}
     journal, _ = open_store(MemoryDisk.from_image(image))
     assert journal.next_snapshot == 3
     assert journal.next_file == 78
@@ -312,7 +311,7 @@ def test_damage_to_a_group_header_costs_no_record() -> None:
 def test_damage_to_the_last_group_is_damage_when_the_superblock_knows_it_was_durable() -> None:
     image = made(2, 2).image()
     start = group_starts(image, FIRST)[1]
-    journal, records, disk = reopened(flipped(image, FIRST, start + 70))
+    journal, records, _ = reopened(flipped(image, FIRST, start + 70))
     assert journal.report.is_damaged
     assert bases(records) == [0, 1, 3]
     assert journal.report.torn_file is None
@@ -349,7 +348,7 @@ def test_after_damage_nothing_is_written_into_the_damaged_segment() -> None:
 
 def test_damage_in_a_sealed_segment_costs_only_what_it_touches() -> None:
     image = made(*[4] * 12).image()
-    first, second, *_ = segments(image)
+    second = segments(image)[1]
     start = group_starts(image, second)[0]
     journal, records, _ = reopened(flipped(image, second, start + group.HEADER_BYTES + 40))
     lost = set(range(48)) - set(bases(records))
@@ -518,8 +517,8 @@ def test_a_folder_whose_store_was_never_finished_begins_anew() -> None:
 
 def test_the_second_opener_is_refused() -> None:
     disk = made(1)
+    assert disk.owner() is not None
     with pytest.raises(StoreInUse):
-        disk.lock()
         open_store(disk)
 
 

@@ -472,7 +472,7 @@ class Engine:
             try:
                 record = self.journal.fetch(place, partition.key)
             except RecordDamaged as error:
-                self._report(f"{partition.topic.name}: {error}")
+                self.journal.note(f"{partition.topic.name}: {error}")
                 place.segment.is_damaged = True
                 lost.append((begin, upto))
             else:
@@ -487,15 +487,10 @@ class Engine:
             for gap in partition.released.gaps(low, min(high, partition.next_offset))
         ]
         for low, high in still_held:
-            self._report(
+            self.journal.note(
                 f"{partition.topic.name}: messages {low}–{high - 1} cannot be read any more"
             )
         return frames, still_held
-
-    def _report(self, note: str) -> None:
-        notes = self.journal.report.notes
-        if note not in notes:
-            notes.append(note)
 
     def run_jobs(self) -> bool:
         """Does the disk work that waits; False when there was none."""

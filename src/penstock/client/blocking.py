@@ -8,6 +8,7 @@ import asyncio
 import threading
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -51,6 +52,8 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(work, loop)
         try:
             return future.result()
+        except CancelledError:
+            raise Closed("this client was closed while the call was under way") from None
         except BaseException:
             future.cancel()
             raise
@@ -85,6 +88,10 @@ class LoopThread:
 
 
 async def _wind_up(loop: AbstractEventLoop) -> None:
+    others = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
     await loop.shutdown_asyncgens()
     await loop.shutdown_default_executor()
 
@@ -124,6 +131,11 @@ class BlockingClient:
         except Closed:
             return
         self._thread.stop()
+
+    @property
+    def is_closed(self) -> bool:
+        """True once it was closed."""
+        return self._client.is_closed
 
     @property
     def capabilities(self) -> Capabilities:

@@ -52,6 +52,7 @@ class Broker:
         driver = self._driver.again(get_running_loop())
         client = Client(f"file:{self.folder}", driver.itself, **options)
         client.attach_to(driver, get_running_loop())
+        self._clients = [each for each in self._clients if not each.is_closed]
         self._clients.append(client)
         return client
 

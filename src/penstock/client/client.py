@@ -139,6 +139,11 @@ class Client(Administration):
             await self._driver.close()
 
     @property
+    def is_closed(self) -> bool:
+        """True once it was closed."""
+        return self._is_closed
+
+    @property
     def capabilities(self) -> Capabilities:
         """What this URL can do; known once the client is open."""
         if self._driver is None:

@@ -19,6 +19,8 @@ from penstock.vocabulary.limits import CREDIT_MAX
 log = logging.getLogger("penstock.client")
 
 RENEW_S_MIN: Final = 0.005
+TURNS_MAX: Final = 8
+"""Slices handed out without a pause before others on the loop get a turn."""
 
 
 class Deliveries:
@@ -45,6 +47,7 @@ class Deliveries:
         self._hold: Hold | None = None
         self._arrived: deque[Hold] = deque()
         self._waiters: deque[Future[bool]] = deque()
+        self._turns = 0
         self._renewing: TimerHandle | None = None
         self._attachment: Attachment | None = None
         self._error: Exception | None = None
@@ -193,7 +196,12 @@ class Deliveries:
             if self._error is not None:
                 raise self._error
             if self._find():
+                self._turns += 1
+                if self._turns == TURNS_MAX:
+                    self._turns = 0
+                    await sleep(0)
                 return True
+            self._turns = 0
             if not await self._wait(deadline):
                 return False
         return False

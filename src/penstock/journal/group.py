@@ -17,6 +17,7 @@ A record's checksum is seeded with salt and position, so bytes from another plac
 life of the segment never pass. A position is `segment sequence << 32 | byte in the segment`.
 """
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
@@ -36,7 +37,7 @@ RECORD_OVERHEAD: Final = _SUM.size
 _RECORD_MIN: Final = 12
 KIND_MAX: Final = 7
 _PADS: Final = tuple(bytes(n) for n in range(EDGE))
-_BLANK: Final = bytes(EDGE)
+_SEARCH_BYTES: Final = 64 * 1024
 _SALT_AT: Final = 32
 TORN_BYTES_MAX: Final = 16 * MIB
 """No group is larger."""
@@ -197,10 +198,10 @@ def read_record(data: bytes | memoryview, at: int, position: int, salt: int) -> 
     length = int.from_bytes(data[at + 8 : at + 12], "little")
     if length < _RECORD_MIN or at + 8 + length > len(data):
         return None
-    record = bytes(data[at + 8 : at + 8 + length])
+    record = memoryview(data)[at + 8 : at + 8 + length]
     if xxh3_64_intdigest(record, salt ^ position) != _SUM.unpack_from(data, at)[0]:
         return None
-    return record
+    return bytes(record)
 
 
 def rescue(
@@ -209,21 +210,26 @@ def rescue(
     """Every record in a damaged stretch that its own checksum still proves."""
     found: list[tuple[int, bytes]] = []
     view = memoryview(data)[:end]
-    end = len(view)
-    at = start
-    while at + RECORD_OVERHEAD + _RECORD_MIN <= end:
+    free = start
+    for at in _candidates(view, start):
+        if at < free:
+            continue
         position = sequence << 32 | at
-        record = read_record(view, at, position, salt) if _plausible(view, at, end) else None
+        record = read_record(view, at, position, salt)
         if record is not None:
             found.append((position, record))
-            at += record_bytes(len(record))
-        elif view[at : at + EDGE] == _BLANK:
-            at += EDGE - 8  # No record starts in zeros: its length would be among them.
-        else:
-            at += 8
+            free = at + record_bytes(len(record))
     return found
 
 
-def _plausible(data: bytes | memoryview, at: int, end: int) -> bool:
-    length = int.from_bytes(data[at + 8 : at + 12], "little")
-    return _RECORD_MIN <= length <= end - at - 8 and 1 <= data[at + 12] <= KIND_MAX
+def _candidates(view: memoryview, start: int) -> Iterator[int]:
+    """Bytes from `start` on where the length and kind of a record may stand."""
+    end = len(view)
+    for block in range(start, end, _SEARCH_BYTES):
+        stop = min(block + _SEARCH_BYTES + RECORD_OVERHEAD, end)
+        lengths = view[block : stop - (stop - block) % 8].cast("I")[2::2].tolist()
+        for row, length in enumerate(lengths):
+            if length >= _RECORD_MIN:
+                at = block + 8 * row
+                if length <= end - at - RECORD_OVERHEAD and 1 <= view[at + 12] <= KIND_MAX:
+                    yield at

@@ -23,7 +23,7 @@ from penstock.journal.record import decode, part_of
 from penstock.journal.report import Report
 from penstock.journal.segment import FIRST_GROUP, Header, Segment, encode_header
 from penstock.journal.settings import GROUP_BYTES_MAX, JournalSettings
-from penstock.vocabulary.errors import ProtocolError, RecordDamaged, StorageError, StoreFailed
+from penstock.vocabulary.errors import ProtocolError, RecordDamaged, StoreFailed
 from penstock.vocabulary.records import Copied, Published, Record, Unit
 
 SEGMENT_PREFIX: Final = "segment-"
@@ -239,11 +239,10 @@ class Journal:
         return file
 
     def prepare_spare(self) -> None:
-        """Makes one zeroed segment ready ahead of need. For a background thread.
-
-        Raises StorageError when the disk refuses; the log itself is not touched by that.
-        """
+        """Makes a zeroed segment ready, in a background thread. Raises StoreFailed."""
         size = self._growth
+        if self.disk.free_bytes() < self.settings.reserve_bytes + size:
+            return  # What is left is for acks: a failed attempt would stop them too.
         with self._spare_lock:
             if any(file.size >= size for file in self.spares):
                 return
@@ -252,9 +251,14 @@ class Journal:
             if self.settings.is_zeroing:
                 self._zero(file)
         except OSError as error:
-            raise StorageError(f"no new segment could be made ready: {error}") from error
+            raise self._fail("preparation of a segment", error) from error
         with self._spare_lock:
             self.spares.append(file)
+
+    def note(self, text: str) -> None:
+        """Says once what a person should know."""
+        if text not in self.report.notes:
+            self.report.notes.append(text)
 
     def _zero(self, file: File) -> None:
         try:
@@ -265,7 +269,8 @@ class Journal:
             file.sync()
         except OSError:
             file.close()
-            self.disk.unlink(file.name)
+            with suppress(OSError):
+                self.disk.unlink(file.name)
             raise
 
     def free_segments(self) -> int:

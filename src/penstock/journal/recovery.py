@@ -417,6 +417,6 @@ class _Recovery:
         return (
             oldest is not None
             and len(self.journal.snapshots) == SNAPSHOTS_KEPT
-            and sequence < oldest.start >> 32
+            and sequence <= oldest.start >> 32
             and all(row.sequence != sequence for row in oldest.meta.segments)
         )

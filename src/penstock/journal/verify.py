@@ -178,7 +178,9 @@ class _Check:
         ]
         damages = [damage for each in files for damage in each.damages]
         lost = [damage.lost_records for damage in damages]
-        is_missing = any(each.verdict is Verdict.MISSING for each in files)
+        is_missing = any(
+            each.verdict is Verdict.MISSING and each.kind == "segment" for each in files
+        )
         bad = {each.verdict for each in files}
         verdict = Verdict.TORN if Verdict.TORN in bad else Verdict.OK
         if bad & {Verdict.DAMAGED, Verdict.MISSING}:

@@ -14,9 +14,9 @@ from penstock.broker.mailbox import DIRECT, Pending
 from penstock.broker.salvage import SalvageReport, salvage
 from penstock.journal import salvage as reading
 from penstock.journal.disk import FolderDisk
-from penstock.journal.memory import MemoryDisk
+from penstock.journal.memory import Crashed, MemoryDisk, Verb
 from penstock.journal.verify import Verdict, verify
-from penstock.vocabulary.errors import InvalidArgument, NotAStore, StoreInUse
+from penstock.vocabulary.errors import InvalidArgument, NotAStore, StoreDamaged, StoreInUse
 from penstock.vocabulary.limits import OFFSET_SKIP
 from penstock.vocabulary.policy import TopicPolicy
 from tests.crash.damage_cases import Case
@@ -321,6 +321,22 @@ def test_a_store_in_use_is_refused(image: Files) -> None:
 def test_a_folder_without_a_store_is_refused() -> None:
     with pytest.raises(NotAStore):
         salvage(MemoryDisk(), MemoryDisk(), SETTINGS)
+
+
+def test_a_part_is_not_taken_for_the_whole(image: Files) -> None:
+    whole = MemoryDisk(record=True)
+    salvage(MemoryDisk.from_image(image), whole, SETTINGS, StillClock())
+    begun = 1 + next(op.number for op in whole.trace if op.verb is Verb.RENAME and op.number > 3)
+    for number in range(begun, len(whole.trace) - 1):
+        target = MemoryDisk(record=True)
+        target.crash_at = number
+        with pytest.raises(Crashed):
+            salvage(MemoryDisk.from_image(image), target, SETTINGS, StillClock())
+        left = target.image()
+        if not any(name.startswith("segment-") for name in left):
+            continue
+        with pytest.raises(StoreDamaged, match="superblock"):
+            opened(dict(left))
 
 
 def test_the_report_is_json_and_text(image: Files) -> None:

@@ -24,10 +24,10 @@ class Figures(msgspec.Struct):
 
     cases: int = 0
     unaffected: int = 0
-    lost: int = 0
-    """Cases with a reported loss."""
+    reported: int = 0
+    """Something is lost, and said to be."""
     refused: int = 0
-    silent: int = 0
+    undetected: int = 0
     served_wrong: int = 0
     collateral_lost: int = 0
     files_deleted: int = 0
@@ -37,14 +37,19 @@ class Figures(msgspec.Struct):
 
     def line(self) -> str:
         """The line of the report."""
-        noticed = self.lost + self.refused
-        detected = 100 * noticed // max(1, noticed + self.silent)
+        noticed = self.reported + self.refused
+        detected = 100 * noticed // max(1, noticed + self.undetected)
         return (
-            f"damage cases={self.cases} unaffected={self.unaffected} reported={self.lost} "
+            f"damage cases={self.cases} unaffected={self.unaffected} reported={self.reported} "
             f"refused={self.refused} detected={detected}% served_wrong={self.served_wrong} "
             f"collateral_lost={self.collateral_lost} files_deleted={self.files_deleted} "
             f"salvaged={self.salvaged} verified={self.verified} problems={len(self.problems)}"
         )
+
+    def numbers(self) -> dict[str, int]:
+        """What can be summed over several sweeps."""
+        names = [name for name in self.__struct_fields__ if name != "problems"]
+        return {name: getattr(self, name) for name in names}
 
     def add(self, other: "Figures") -> None:
         """Takes another score in."""
@@ -76,7 +81,7 @@ class Sweep:
         self.figures.served_wrong += problem.startswith("wrong")
         self.figures.collateral_lost += problem.startswith("collateral")
         self.figures.files_deleted += problem.startswith("deleted")
-        self.figures.silent += problem.startswith("silent")
+        self.figures.undetected += problem.startswith("silent")
 
     def _case(self, case: Case, *, is_chosen: bool) -> Iterator[str]:
         broken = case.applied(self.image)
@@ -132,7 +137,7 @@ class Sweep:
         if now == self.truth.whole:
             self.figures.unaffected += 1
         elif is_reported:
-            self.figures.lost += 1
+            self.figures.reported += 1
         else:
             yield "silent: something differs and nothing is reported"
         yield from self.truth.problems(now, hurt)

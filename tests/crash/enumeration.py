@@ -168,7 +168,9 @@ class Enumeration:
     ) -> Broker:
         self.figures.checks += 1
         with chance(f"{self.seed}:{depth}"):
-            broker = Broker.open(disk, self.run.settings, Hand(facts.now, facts.wall), threads=False)
+            broker = Broker.open(
+                disk, self.run.settings, Hand(facts.now, facts.wall), threads=False
+            )
         report = broker.journal.report
         is_noted = any("is damaged" in note for note in report.notes)
         if report.damages or (is_noted and not is_damaged):
@@ -197,7 +199,7 @@ class Enumeration:
             return
         self.figures.depth2_hashes.add(key)
         broker = self._recover(MemoryDisk.from_image(image, record=True), facts, "2")
-        step = match(self.history, facts, broker)
+        match(self.history, facts, broker)
 
     def _check_damaged(self, image: Image, facts: Facts) -> None:
         """The newest snapshot or superblock is unreadable as well: the one before it serves."""

@@ -63,9 +63,12 @@ def faults_of(workload: Workload) -> list[Fault]:
     for op in watched:
         is_sync = op.verb in (Verb.SYNC, Verb.SYNC_NAMES)
         error = errno.EIO if is_sync or op.verb in HARMLESS else errno.ENOSPC
-        for is_sticky in (False, True):
-            for is_dropping in (False, True) if op.verb is Verb.SYNC else (False,):
-                found.append(Fault(op.number, op.verb, error, is_sticky, is_dropping))
+        drops = (False, True) if op.verb is Verb.SYNC else (False,)
+        found.extend(
+            Fault(op.number, op.verb, error, is_sticky, is_dropping)
+            for is_sticky in (False, True)
+            for is_dropping in drops
+        )
     return found
 
 
@@ -99,9 +102,8 @@ class Failing(Run):
             self.is_failed = True
             raise OSError(fault.error, os.strerror(fault.error), op.file)
 
-
     def _durable_step(self) -> int:
-        """The newest step that is safe now, whatever happens: its answer may still be on the way."""
+        """The newest step that is safe now; its answer may still be on the way."""
         if not hasattr(self, "broker"):
             return 0
         [(_, image), *_] = self.disk.crash_images([Policy.DROP_ALL])
@@ -152,7 +154,7 @@ def _refuses_everything(run: Run, figures: Figures) -> None:
         lambda: broker.create_topic("another", 1, TopicPolicy()),
         lambda: broker.create_subscription(topic, "another", SubscriptionPolicy(), None),
         lambda: broker.attach(topic, "another", None, None, 10, 1 << 20, "late", sink),
-        lambda: broker.keeper.snapshot(),
+        broker.keeper.snapshot,
         *(
             lambda h=holder: broker.ack(h.consumer, run.claims(h, sorted(h.held)))
             for holder in run.holders

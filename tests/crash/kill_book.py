@@ -11,6 +11,7 @@ from penstock.delivery import counts
 from penstock.delivery.ranges import RangeSet
 from penstock.delivery.state import Cursor, Partition
 from tests.crash.kill_child import PARTITIONS, PUBLISHERS, SUBSCRIPTIONS, TOPIC, identify
+from tests.tally import Tally
 
 Place = tuple[str, int]
 """A subscription and a partition."""
@@ -32,10 +33,25 @@ class Score(msgspec.Struct):
     recover_ms: list[float] = []
     problems: list[str] = []
 
+    def recovery(self) -> tuple[float, float]:
+        """Median and 99th percentile of the time an opening took, in ms."""
+        times = sorted(self.recover_ms) or [0.0]
+        return times[len(times) // 2], times[min(len(times) - 1, len(times) * 99 // 100)]
+
+    def tell(self, tally: Tally, line: str) -> None:
+        """Adds the numbers to those of the run."""
+        names = (
+            "kills", "restarts_ok", "confirmed", "acked", "lost", "dup", "redelivered_after_ack",
+            "wrong", "failed_operations",
+        )  # fmt: skip
+        tally.add(line, **{name: getattr(self, name) for name in names})
+        p50, p99 = self.recovery()
+        tally.name(line, "recover_ms_p50", [f"{p50:.1f}"])
+        tally.name(line, "recover_ms_p99", [f"{p99:.1f}"])
+
     def line(self) -> str:
         """The line of the report."""
-        times = sorted(self.recover_ms) or [0.0]
-        p50, p99 = times[len(times) // 2], times[min(len(times) - 1, len(times) * 99 // 100)]
+        p50, p99 = self.recovery()
         return (
             f"kill kills={self.kills} restarts_ok={self.restarts_ok} lost={self.lost} "
             f"dup={self.dup} redelivered_after_ack={self.redelivered_after_ack} "

@@ -31,7 +31,7 @@ class Batched(NamedTuple):
     partition: int
     base: int
     data: bytes
-    count: int
+    size: int
     publisher: bytes
     epoch: int
     sequence: int
@@ -126,8 +126,14 @@ def items(frame: Frame) -> Iterator[tuple[int, Item]]:
     view = Batch(frame.batch)
     for offset, index in zip(frame.offsets, frame.indexes, strict=True):
         key = view.keys[index] if view.keys is not None else None
-        yield offset, Item(
-            view.bodies[index], key, frame.id_of(view, index), frame.published_at_of(view, index)
+        yield (
+            offset,
+            Item(
+                view.bodies[index],
+                key,
+                frame.id_of(view, index),
+                frame.published_at_of(view, index),
+            ),
         )
 
 
@@ -256,7 +262,8 @@ def _sub_difference(name: str, there: SubView, here: SubView) -> Iterator[str]:
     if again := here.unfinished - there.unfinished:
         yield f"S13 {name} would get again {sorted(again)}"
     if there[2:] != here[2:]:
-        yield f"S15 {name} counts {here[2:]} and should {there[2:]} (attached, acked, dead, dropped)"
+        order = "attached, acked, dead, dropped"
+        yield f"S15 {name} counts {here[2:]} and should {there[2:]} ({order})"
     if there.policy != here.policy:
         yield f"S12 {name} has policy {here.policy}, should {there.policy}"
 
@@ -280,9 +287,7 @@ def is_hopeless(subscription: Subscription, counted: int) -> bool:
     """True when the contract sends the message to the dead letters."""
     limit = subscription.policy.retry.max_attempts
     is_dead_topic = ".dead." in subscription.topic.name
-    return not is_dead_topic and (
-        counted >= REJECTED or (limit is not None and counted >= limit)
-    )
+    return not is_dead_topic and (counted >= REJECTED or (limit is not None and counted >= limit))
 
 
 def is_doomed(subscription: Subscription, spot: Spot) -> bool:

@@ -1,6 +1,7 @@
 """What a recovered broker must still be able to do: serve, recognise retries, go on counting."""
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from penstock.batch import encode_one
@@ -61,7 +62,7 @@ def _retry(broker: Broker, history: History, step: int) -> None:
 def _send(broker: Broker, batch: Batched) -> Any:
     answers: list[Any] = []
     broker.publish(
-        batch.topic, batch.partition, batch.data, batch.count, batch.publisher, batch.epoch,
+        batch.topic, batch.partition, batch.data, batch.size, batch.publisher, batch.epoch,
         batch.sequence, DIRECT, answers.append,
     )  # fmt: skip
     settle(broker)
@@ -79,17 +80,17 @@ def _expect_fenced(broker: Broker, batch: Batched) -> None:
 def _publish(broker: Broker, model: Model, facts: Facts) -> dict[str, list[tuple[Spot, Item]]]:
     """S3: a new message gets an offset nobody was ever told."""
     fresh: dict[str, list[tuple[Spot, Item]]] = {}
-    answers: list[tuple[str, int, Any]] = []
+    answered: dict[tuple[str, int], Any] = {}
     for name, topic in model.topics.items():
         if ".dead." in name:
             continue
         for partition in range(len(topic.ends)):
             broker.publish(
                 name, partition, encode_one(f"probe {partition}".encode(), id="probe"), 1, PROBER,
-                0, 0, DIRECT, lambda a, n=name, p=partition: answers.append((n, p, a)),
+                0, 0, DIRECT, partial(answered.__setitem__, (name, partition)),
             )  # fmt: skip
     settle(broker)
-    for name, partition, answer in answers:
+    for (name, partition), answer in answered.items():
         topic = model.topics[name]
         if not isinstance(answer, Stored) or answer.base is None:
             raise Violation(f"a publish after recovery was answered with {answer}")
@@ -175,7 +176,7 @@ def _drain(
             drainers[topic, name] = Drainer(broker, topic, name)
     broker.tick()
     settle(broker)
-    while any([drainer.ack() for drainer in drainers.values()]):
+    while sum(drainer.ack() for drainer in drainers.values()):
         settle(broker)
     for (topic, name), drainer in drainers.items():
         home = model.topics[topic]

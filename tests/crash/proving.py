@@ -23,10 +23,11 @@ def prove(enumeration: Enumeration, tally: Tally) -> None:
         failed = 0
     finally:
         tally.add(LINE, trace_ops=figures.trace_ops, crash_points=figures.crash_points)
-        tally.join(LINE, "distinct_images", figures.hashes | figures.depth2_hashes)
-        tally.join(LINE, "depth2_images", figures.depth2_hashes)
+        tally.count(LINE, "distinct_images", figures.hashes | figures.depth2_hashes)
+        tally.count(LINE, "depth2_images", figures.depth2_hashes)
         tally.add(LINE, damaged_images=figures.damaged_images, failed=failed)
-        print(f"{LINE} {enumeration.workload.__name__}: {figures} seed={enumeration.seed}")
+        name = enumeration.workload.__name__
+        print(f"{LINE} {name}: {figures} seed={enumeration.seed}")  # noqa: T201 - a proof prints its numbers
 
 
 def long_form(workload: Workload) -> Enumeration:

@@ -7,6 +7,7 @@ happens on its own: no threads, a clock that stands still, randomness from a see
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -83,7 +84,9 @@ class Holder:
 class Run:
     """One workload in progress."""
 
-    def __init__(self, disk: MemoryDisk | None = None, settings: JournalSettings = SETTINGS) -> None:
+    def __init__(
+        self, disk: MemoryDisk | None = None, settings: JournalSettings = SETTINGS
+    ) -> None:
         self.disk = disk or MemoryDisk(record=True)
         self.settings = settings
         self.clock = Hand()
@@ -261,12 +264,12 @@ class Run:
             assert isinstance(result, Stored)
             if result.base != batch.base or result.is_duplicate != is_duplicate:
                 raise Violation(f"S3 {batch[:5]} was answered with {result}")
-            self.history.tell(batch.born, batch.partition, batch.base + batch.count)
+            self.history.tell(batch.born, batch.partition, batch.base + batch.size)
             if result.durability is not Durability.WRITTEN:
                 self.history.confirm(batch.step)
 
         self.broker.publish(
-            batch.topic, batch.partition, batch.data, batch.count, batch.publisher, batch.epoch,
+            batch.topic, batch.partition, batch.data, batch.size, batch.publisher, batch.epoch,
             batch.sequence, DIRECT, answer,
         )  # fmt: skip
 
@@ -313,7 +316,9 @@ class Run:
             if same and lease is not None and lease[0] in other.consumer.leases:
                 raise Violation(f"shared: {holder.topic} {spot} is out twice")
 
-    def ack(self, holder: Holder, *offsets: int, partition: int = 0, is_committed: bool = True) -> None:
+    def ack(
+        self, holder: Holder, *offsets: int, partition: int = 0, is_committed: bool = True
+    ) -> None:
         """Acks, waits for the flush."""
         spots = [(partition, offset) for offset in offsets]
         assert holder.subscription is not None
@@ -378,7 +383,7 @@ class Run:
                 spots = [s for s, (number, _) in holder.held.items() if number == lease.id]
                 if lease.deadline <= now and holder.subscription is not None and spots:
                     topic, name = holder.topic, holder.subscription
-                    self._propose(lambda m, t=topic, n=name, s=spots: m.fail(t, n, s))
+                    self._propose(partial(Model.fail, topic=topic, name=name, spots=spots))
                     self.forget(holder, spots)
         self._propose_retention()
         self.broker.tick()
@@ -396,7 +401,7 @@ class Run:
                     and topic.held[spot].published_at <= self.clock.wall() - keep * 1000
                 ]
                 if old:
-                    self._propose(lambda m, n=name, s=old: m.remove(n, s))
+                    self._propose(partial(Model.remove, topic=name, spots=old))
 
     # -- dead letters ----------------------------------------------------------------------------
 
@@ -412,7 +417,7 @@ class Run:
                 if spot[0] == cursor.partition.index and limit is not None and count >= limit
             ]
             if spots:
-                self._propose(lambda m, t=topic, n=name, s=spots: m.bury(t, n, s))
+                self._propose(partial(Model.bury, topic=topic, name=name, spots=spots))
         step = len(self.history.steps) - 1
         self._move_doomed()
         self.history.confirm(step)

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from itertools import count
 from random import Random
-from unittest import mock
 
 from penstock.broker import rebuild
 from penstock.vocabulary.message import Durability
@@ -12,6 +10,7 @@ from penstock.vocabulary.policy import Retry, SubscriptionPolicy
 from penstock.vocabulary.records import Cause
 from tests.crash.enumeration import Workload
 from tests.crash.run import ALICE, BOB, Holder, Run
+from tests.crash.workload_snapshots import one_topic_per_piece
 
 OPERATIONS = 12
 POLICY = SubscriptionPolicy(lease_s=10.0, retry=Retry(first_s=2.0, max_s=8.0, max_attempts=2))
@@ -94,7 +93,8 @@ class Swarm:
     def publish(self) -> None:
         random, topic = self.random, self.random.choice(self.topics)
         home = self.run.history.last.topics.get(topic)
-        bodies = [random.randbytes(random.choice((0, 3, 40, 700))) for _ in range(random.choice((1, 1, 2, 4)))]
+        sizes = random.choices((0, 3, 40, 700), k=random.choice((1, 1, 2, 4)))
+        bodies = [random.randbytes(size) for size in sizes]
         self.run.publish(
             topic, *bodies, partition=random.randrange(len(home.ends)) if home else 0,
             publisher=random.choice((ALICE, BOB)), is_new_epoch=random.random() < 0.1,
@@ -119,7 +119,8 @@ class Swarm:
     def ack(self) -> None:
         holder = self._holder()
         if holder is not None:
-            spots = self.random.sample(sorted(holder.held), self.random.randint(1, len(holder.held)))
+            held = sorted(holder.held)
+            spots = self.random.sample(held, self.random.randint(1, len(held)))
             partition = spots[0][0]
             offsets = [offset for index, offset in spots if index == partition]
             self.run.ack(
@@ -215,15 +216,13 @@ class Swarm:
     def fuzzy_snapshot(self) -> None:
         """A snapshot with other commands between its pieces."""
         engine = self.run.broker.engine
-        ticks = count()
-        step = 0.6 * rebuild.PIECE_S_MAX
 
         def pieces() -> Iterator[bytes]:
             for piece in rebuild.pieces(engine):
                 yield piece
                 self.random.choice((self.publish, self.ack, self.nack, self.run.roll))()
 
-        with mock.patch.object(rebuild, "perf_counter", lambda: next(ticks) * step):
+        with one_topic_per_piece():
             draft = engine.journal.begin_snapshot(engine.applied_end, engine.applied_records)
             engine.journal.finish_snapshot(draft, pieces())
 

@@ -9,7 +9,8 @@ import pytest
 from penstock.journal.memory import Policy, Verb
 from tests.crash.enumeration import Enumeration, Workload
 from tests.crash.proving import long_form, prove
-from tests.crash.workload import ALL, first_publishes, only_a_later_record_survives
+from tests.crash.workload import ALL
+from tests.crash.workload_publishing import first_publishes, only_a_later_record_survives
 from tests.tally import Tally
 
 

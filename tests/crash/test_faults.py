@@ -5,7 +5,9 @@ import pytest
 from tests.crash.enumeration import Workload
 from tests.crash.faults import Figures, faults_of, inject
 from tests.crash.oracle import Violation
-from tests.crash.workload import ALL, deletion_meets_dead_letters, killed_and_opened
+from tests.crash.workload import ALL
+from tests.crash.workload_changing import deletion_meets_dead_letters
+from tests.crash.workload_keeping import killed_and_opened
 from tests.tally import Tally
 
 # One decides deletions that a failed store hides at once, the other goes on with another disk.
@@ -31,4 +33,4 @@ def test_after_a_failure_nothing_is_confirmed_and_nothing_is_lost(
             refused=figures.refused,
             reopened=figures.reopened,
         )
-        print(f"sync {workload.__name__}: {figures}")
+        print(f"sync {workload.__name__}: {figures}")  # noqa: T201 - a proof prints its numbers

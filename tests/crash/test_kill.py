@@ -25,6 +25,7 @@ from penstock.journal.verify import Verdict, verify
 from penstock.vocabulary.claims import Claim
 from tests.crash.kill_book import Book
 from tests.crash.kill_child import SETTINGS, SUBSCRIPTIONS, TOPIC
+from tests.tally import Tally
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("kill_child.py")
@@ -127,10 +128,11 @@ class Killer:
             self.book.score.problems.append(str(verify(disk)))
         disk.close()
 
-    def judge(self) -> None:
+    def judge(self, tally: Tally, line: str) -> None:
         """Prints the line and fails on anything that must be zero."""
         score = self.book.score
         print(f"\n{score.line()} seed={self.seed}")  # noqa: T201 - the line is the report
+        score.tell(tally, line)
         assert not score.problems, "\n".join(score.problems[:20])
         assert (score.lost, score.dup, score.redelivered_after_ack, score.wrong) == (0, 0, 0, 0)
 
@@ -157,35 +159,37 @@ def _drain(broker: Broker, name: str) -> None:
     pending.wait()
 
 
-def _kill(killer: Killer, kills: int) -> None:
+def _kill(killer: Killer, kills: int, tally: Tally) -> None:
     for number in range(kills):
         if number % 2:
             point = POINTS[number // 2 % len(POINTS)]
-            killer.live(mark=f"{point}:{killer.rng.randint(1, 6)}", kill_after_s=1.0)
+            killer.live(mark=f"{point}:{killer.rng.randint(1, 4)}", kill_after_s=0.8)
         else:
             killer.live(kill_after_s=killer.rng.uniform(0.0, 0.5))
         killer.check()
     killer.finish()
-    killer.judge()
+    killer.judge(tally, "kill")
 
 
-def test_nothing_confirmed_is_lost_by_kills(tmp_path: Path) -> None:
+def test_nothing_confirmed_is_lost_by_kills(tmp_path: Path, tally: Tally) -> None:
     killer = Killer(tmp_path, seed=random.randrange(1 << 32))
-    _kill(killer, KILLS_SHORT)
+    _kill(killer, KILLS_SHORT, tally)
     assert killer.book.score.kills == KILLS_SHORT
     assert killer.book.score.confirmed > 1_000
 
 
 @pytest.mark.prove
 @pytest.mark.parametrize("_number", range(4))
-def test_nothing_confirmed_is_lost_by_many_kills(tmp_path: Path, _number: int) -> None:
-    _kill(Killer(tmp_path, seed=random.randrange(1 << 32)), KILLS_LONG)
+def test_nothing_confirmed_is_lost_by_many_kills(
+    tmp_path: Path, _number: int, tally: Tally
+) -> None:
+    _kill(Killer(tmp_path, seed=random.randrange(1 << 32)), KILLS_LONG, tally)
 
 
 # -- syncs that fail -------------------------------------------------------------------------------
 
 
-def test_nothing_is_confirmed_after_a_failed_sync(tmp_path: Path) -> None:
+def test_nothing_is_confirmed_after_a_failed_sync(tmp_path: Path, tally: Tally) -> None:
     killer = Killer(tmp_path, seed=random.randrange(1 << 32))
     for number in (3, 12, 40, 130):
         killer.live(fail_sync=number, seconds=1.0)
@@ -194,13 +198,13 @@ def test_nothing_is_confirmed_after_a_failed_sync(tmp_path: Path) -> None:
     killer.check()
     killer.finish()
     assert killer.book.score.failed_operations > 0
-    killer.judge()
+    killer.judge(tally, "failed sync")
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize(("call", "number"), [("fdatasync", 9), ("pwritev2", 40)])
 def test_nothing_is_confirmed_after_the_kernel_fails_a_sync(
-    tmp_path: Path, call: str, number: int
+    tmp_path: Path, call: str, number: int, tally: Tally
 ) -> None:
     killer = Killer(tmp_path, seed=number)
     killer.live(seconds=0.2)
@@ -212,4 +216,4 @@ def test_nothing_is_confirmed_after_the_kernel_fails_a_sync(
     killer.live(seconds=0.2)
     killer.check()
     killer.finish()
-    killer.judge()
+    killer.judge(tally, "failed sync")

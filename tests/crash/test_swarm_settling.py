@@ -18,7 +18,5 @@ def test_no_crash_of_a_drawn_workload_loses_or_invents_anything(seed: int, tally
 
 @pytest.mark.prove
 @pytest.mark.parametrize("seed", LONG_SEEDS)
-def test_no_crash_by_any_policy_of_a_drawn_workload_loses_anything(
-    seed: int, tally: Tally
-) -> None:
+def test_no_crash_by_any_policy_of_a_drawn_workload_loses_anything(seed: int, tally: Tally) -> None:
     prove(long_form(swarm(Mood.SETTLING, seed)), tally)

@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from threading import Lock, RLock
-from typing import Any, Final
+from typing import Any
 
 from penstock.batch.frame import Frame, Slice, frame_of
 from penstock.broker.clock import Clock
+from penstock.broker.early import early_publishes
 from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
 from penstock.delivery.apply import apply, apply_published, topic_ids
 from penstock.delivery.effects import Effects
@@ -24,12 +25,8 @@ from penstock.journal.journal import Journal
 from penstock.journal.record import encode, encode_published
 from penstock.vocabulary import limits
 from penstock.vocabulary.errors import Closed, RecordDamaged, StorageError
-from penstock.vocabulary.message import Durability
 from penstock.vocabulary.records import (
-    Attached,
     Copied,
-    Delivered,
-    Detached,
     Lost,
     Outcome,
     Published,
@@ -41,10 +38,6 @@ from penstock.vocabulary.records import (
 
 Waiter = tuple[Mailbox, Target, Any]
 """Who is answered, how, and with what, once a record is durable and applied."""
-
-
-_OVERTAKEN: Final = frozenset({Settled, Delivered, Returned, Attached, Detached})
-"""Records a publish to the same topic may overtake: they speak of older messages only."""
 
 
 class Engine:
@@ -182,9 +175,7 @@ class Engine:
         upto: int,
     ) -> set[int] | None:  # fmt: skip
         """Publishes to topics of durability `written` count from the write on, before the sync."""
-        if not self.state.written_topics:
-            return None
-        early = self._early(records, at, upto)
+        early = early_publishes(self.state, records, at, upto)
         if not early:
             return None
         self.journal.write()
@@ -198,22 +189,6 @@ class Engine:
             self._act(effects, letters)
         self._post(letters)
         return early
-
-    def _early(self, records: list[Record], at: int, upto: int) -> set[int]:
-        """Publishes that may count now: none overtakes a record that changes what it means."""
-        early: set[int] = set()
-        behind: set[int] = set()
-        for i in range(at, upto):
-            record = records[i]
-            if self._is_written(record) and behind.isdisjoint(topic_ids(record)):
-                early.add(i)
-            elif type(record) not in _OVERTAKEN:
-                behind.update(topic_ids(record))
-        return early
-
-    def _is_written(self, record: Any) -> bool:
-        topic = self.state.topics.get(record.topic_id) if type(record) is Published else None
-        return topic is not None and topic.policy.durability is Durability.WRITTEN
 
     def _apply_group(
         self, records: list[Record], waiters: list[Waiter | None], places: list[int], at: int,

@@ -7,6 +7,7 @@ as ever: the new store is an ordinary one, stopped in good order. The source is 
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -18,6 +19,7 @@ from penstock.broker.remains import Plan, Remains, Run, consecutive
 from penstock.delivery.apply import NOBODY
 from penstock.delivery.ranges import RangeSet
 from penstock.delivery.state import Partition, State, Subscription
+from penstock.journal import superblock
 from penstock.journal.disk import Disk
 from penstock.journal.journal import Journal
 from penstock.journal.record import decode, encode, part_of
@@ -42,8 +44,9 @@ from penstock.vocabulary.records import (
     partition_key,
 )
 
-WRITE_BYTES_MAX = 1024 * 1024
+WRITE_BYTES_MAX: Final = 1024 * 1024
 """Bytes of records collected before they are written."""
+_UNFINISHED: Final = superblock.NAME + ".unfinished"
 
 
 class SalvagedTopic(msgspec.Struct, frozen=True):
@@ -143,9 +146,14 @@ class _Nothing:
 def _write(
     target: Disk, settings: JournalSettings, state: State, plan: dict[int, Plan], clock: Clock
 ) -> None:
-    """The new store: a log that tells the story again, and snapshots that know all of it."""
+    """The new store: a log that tells the story again, and snapshots that know all of it.
+
+    Until it is finished it lacks its superblock, so that nobody takes a part for the whole.
+    """
     journal = open_journal(target, settings, lambda _: _Nothing())
     try:
+        target.rename(superblock.NAME, _UNFINISHED)
+        target.sync_names()
         state.generation += 1
         waiting: list[Record] = []
         size = 0
@@ -164,6 +172,8 @@ def _write(
         keeper.snapshot()
         keeper.snapshot()
         journal.mark(is_clean=True, broker_generation=state.generation)
+        target.rename(_UNFINISHED, superblock.NAME)
+        target.sync_names()
     finally:
         journal.close()
 

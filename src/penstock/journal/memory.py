@@ -219,7 +219,7 @@ class MemoryDisk:
             end = offset + length if length else len(content.cache)
             self._forget_writes(content, offset, end)
             durable = bytearray(content.durable)
-            place(durable, offset, content.cache[offset:end])
+            place(durable, offset, bytes(content.cache[offset:end]))
             content.durable = bytes(durable)
             content.is_fresh = False
 

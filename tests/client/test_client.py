@@ -93,6 +93,25 @@ def test_a_client_belongs_to_the_loop_it_was_opened_on() -> None:
     loop.close()
 
 
+def test_a_client_whose_loop_is_gone_can_still_be_closed() -> None:
+    client = connect("memory:gone")
+
+    async def open_it() -> None:
+        await client
+        await client.subscribe("t", "s")
+        await client.publish("t", b"x")
+
+    async def close_it() -> None:
+        await client.close()
+        async with connect("memory:gone") as other:
+            assert await other.topics() == []
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(open_it())
+    loop.close()
+    asyncio.run(close_it())
+
+
 # -- wrong input ---------------------------------------------------------------------------------
 
 LONG = "x" * 2_000

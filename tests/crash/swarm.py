@@ -93,7 +93,7 @@ class Swarm:
     def publish(self) -> None:
         random, topic = self.random, self.random.choice(self.topics)
         home = self.run.history.last.topics.get(topic)
-        sizes = random.choices((0, 3, 40, 700), k=random.choice((1, 1, 2, 4)))
+        sizes = random.choices((0, 3, 40, 700, 2000), k=random.choice((1, 1, 2, 4)))
         bodies = [random.randbytes(size) for size in sizes]
         self.run.publish(
             topic, *bodies, partition=random.randrange(len(home.ends)) if home else 0,
@@ -146,6 +146,7 @@ class Swarm:
             self.run.detach(holder, is_clean=self.random.random() < 0.5)
 
     def pass_time(self) -> None:
+        self.run.settle()
         self.run.pass_time(self.random.choice((1, 4, 11, 40)))
 
     def bury(self) -> None:

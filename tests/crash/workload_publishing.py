@@ -82,16 +82,24 @@ def publisher_comes_back(run: Run) -> None:
 
 
 def full_segment(run: Run) -> None:
-    """From a segment that is filled to its last byte: the next record begins another."""
+    """From a segment in which no further record has a place: the next one begins another."""
     run.is_watched = False
     run.open()
     run.publish("orders", b"one")
-    while _room(run) >= 4 * 512:
+    while _room(run) > 2 * 512:
         run.publish("orders", b"fill")
     run.is_watched = True
-    run.publish("orders", bytes(_room(run) - 512 - 512 - 192))
     run.publish("orders", b"over the edge")
+    assert run.broker.journal.last_sequence == 2, "the segment was not full"
     run.publish("orders", b"and on")
+
+
+def larger_than_a_segment(run: Run) -> None:
+    """A batch that fits in no segment gets one of its own size."""
+    run.open()
+    run.publish("orders", b"small")
+    run.publish("orders", bytes(range(256)) * 20)
+    run.publish("orders", b"small again")
 
 
 def _room(run: Run) -> int:
@@ -103,4 +111,5 @@ def _room(run: Run) -> int:
 PUBLISHING = (
     first_publishes, store_of_one_record, several_publishers, one_group_of_many,
     only_a_later_record_survives, retries, publisher_comes_back, full_segment,
+    larger_than_a_segment,
 )  # fmt: skip

@@ -79,6 +79,19 @@ def consumers_come_and_go(run: Run) -> None:
     run.ack(third, *(offset for _, offset in sorted(third.held)))
 
 
+def onlooker(run: Run) -> None:
+    """A consumer without a subscription sees what comes and holds nothing."""
+    run.open()
+    run.publish("orders", b"before")
+    first = run.attach("orders", None, None)
+    holder = run.attach("orders", "billing")
+    run.publish("orders", b"seen")
+    run.ack(holder, 0, 1)
+    assert first.held
+    run.detach(first)
+    run.publish("orders", b"after")
+
+
 # -- dead letters ---------------------------------------------------------------------------------
 
 
@@ -124,5 +137,5 @@ def dead_letters_of_two(run: Run) -> None:
 
 SETTLING = (
     acks_in_any_order, two_subscriptions, nack_with_delay, late_ack, lease_expiry,
-    consumers_come_and_go, rejected_and_purged, dead_twice, dead_letters_of_two,
+    consumers_come_and_go, onlooker, rejected_and_purged, dead_twice, dead_letters_of_two,
 )  # fmt: skip

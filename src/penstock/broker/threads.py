@@ -1,7 +1,8 @@
 """The broker's threads: thin loops around the engine, the keeper and the timer.
 
 commit   writes, syncs, applies, answers       worker   reads the disk for slow consumers
-timer    leases, back-off, retention           keeper   snapshots, compaction, spare segments
+timer    leases, back-off, retention           keeper   snapshots, compaction
+spares   zeroes segments ahead of use
 """
 
 import logging
@@ -19,6 +20,9 @@ from penstock.vocabulary.limits import ACK_DELAY_S_MAX
 IDLE_MARK_S: Final = 0.05
 """The superblock is written after this much idleness."""
 KEEPER_S: Final = 0.25
+SPARE_S: Final = 0.05
+SPARE_FAST_ROUNDS: Final = 20
+"""Rounds after a roll in which two spare segments are kept ready."""
 
 log = logging.getLogger("penstock.broker")
 
@@ -48,7 +52,7 @@ class Bell:
 
 
 class Threads:
-    """Starts and stops the four loops."""
+    """Starts and stops the loops."""
 
     def __init__(self, engine: Engine, keeper: Keeper, tick: Callable[[], int] | None) -> None:
         self._engine = engine
@@ -59,6 +63,14 @@ class Threads:
         """Only the commit loop is left."""
         self._commit_bell, self._worker_bell = Bell(), Bell()
         self._timer_bell, self._keeper_bell = Bell(), Bell()
+        self._spare_bell = Bell()
+        self._bells = (
+            self._commit_bell,
+            self._worker_bell,
+            self._timer_bell,
+            self._keeper_bell,
+            self._spare_bell,
+        )
         self._threads: list[Thread] = []
 
     def start(self) -> None:
@@ -72,6 +84,7 @@ class Threads:
             ("commit", self._commit),
             ("worker", self._work),
             ("keeper", self._keep),
+            ("spares", self._spare),
         ]
         if self._tick is not None:
             loops.append(("timer", self._time))
@@ -85,7 +98,7 @@ class Threads:
         self._is_stopping = True
         for thread in reversed(self._threads):
             self._is_last = thread is self._threads[0]
-            for bell in (self._commit_bell, self._worker_bell, self._timer_bell, self._keeper_bell):
+            for bell in self._bells:
                 bell.ring()
             thread.join()
 
@@ -130,18 +143,26 @@ class Threads:
         keeper, journal = self._keeper, self._engine.journal
         while not self._is_stopping:
             if journal.failed is None:
-                self._guard(self._prepare_spare)
                 self._guard(self._compact)
                 if keeper.is_snapshot_due():
                     self._guard(keeper.snapshot)
                 self._guard(journal.free_segments)
             self._keeper_bell.sleep(KEEPER_S)
 
-    def _prepare_spare(self) -> None:
+    def _spare(self) -> None:
+        """Keeps zeroed segments ready: one when the active one fills, two while it goes fast."""
         journal = self._engine.journal
-        active = journal.active
-        if active is not None and active.end > active.size // 4 and not journal.spares:
-            journal.prepare_spare()
+        seen, fast_rounds = journal.last_sequence, 0
+        while not self._is_stopping:
+            if journal.last_sequence != seen:
+                seen, fast_rounds = journal.last_sequence, SPARE_FAST_ROUNDS
+            active = journal.active
+            if journal.failed is None and active is not None and active.end > active.size // 4:
+                self._guard(lambda: journal.prepare_spare(1))
+            if journal.failed is None and fast_rounds > 0:
+                fast_rounds -= 1
+                self._guard(lambda: journal.prepare_spare(2))
+            self._spare_bell.sleep(SPARE_S)
 
     def _compact(self) -> None:
         segment = self._keeper.sparse_segment()

@@ -130,12 +130,15 @@ class Client(Administration):
         self._is_closed = True
         self._publisher = None
         self.stop()
-        for stream in list(self._streams):
-            try:
-                await stream.close()
-            except PenstockError as error:
-                log.warning("%s", error)
+        if get_running_loop() is self._loop:
+            for stream in list(self._streams):
+                try:
+                    await stream.close()
+                except PenstockError as error:
+                    log.warning("%s", error)
         if self._driver is not None:
+            # On another loop, since the client's own is gone, this is still possible: what its
+            # consumers held is then delivered again.
             await self._driver.close()
 
     @property

@@ -265,7 +265,7 @@ class EmbeddedDriver:
         self._is_closed = True
         for attachment in list(self._attachments):
             attachment.lose()
-        await self._loop.run_in_executor(None, self._share.release)
+        await asyncio.get_running_loop().run_in_executor(None, self._share.release)
 
     def _abandon(self) -> None:
         """The loop died with the client open: its consumers must not swallow messages."""

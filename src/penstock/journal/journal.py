@@ -30,7 +30,7 @@ SEGMENT_PREFIX: Final = "segment-"
 SNAPSHOTS_KEPT: Final = 2
 RECORD_MEMORY: Final = 400
 """Bytes a cached record takes besides its data."""
-_ZEROS: Final = bytes(256 * 1024)
+_ZEROS: Final = bytes(1024 * 1024)
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -238,13 +238,16 @@ class Journal:
         self.disk.sync_names()
         return file
 
-    def prepare_spare(self) -> None:
-        """Makes a zeroed segment ready, in a background thread. Raises StoreFailed."""
+    def prepare_spare(self, count: int = 1) -> None:
+        """Makes a zeroed segment ready unless `count` are; in a background thread.
+
+        Raises StoreFailed.
+        """
         size = self._growth
         if self.disk.free_bytes() < self.settings.reserve_bytes + size:
             return  # What is left is for acks: a failed attempt would stop them too.
         with self._spare_lock:
-            if any(file.size >= size for file in self.spares):
+            if sum(file.size >= size for file in self.spares) >= count:
                 return
         try:
             file = self._create(size)
@@ -264,7 +267,7 @@ class Journal:
         try:
             for at in range(0, file.size, len(_ZEROS)):
                 file.pwrite(at, _ZEROS[: file.size - at])
-                if at % (4 * 1024 * 1024) == 0:
+                if at % (8 * 1024 * 1024) == 0:
                     file.sync()
             file.sync()
         except OSError:

@@ -1,6 +1,7 @@
 """What holds for every test: no network, and property tests that do not depend on speed."""
 
 import ipaddress
+import logging
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -42,6 +43,16 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     for line in config.stash[TALLY].lines():
         terminalreporter.write_line(line)
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """The command line sets the level of the library's log for its whole process."""
+    log = logging.getLogger("penstock")
+    level, handlers = log.level, list(log.handlers)
+    yield
+    log.setLevel(level)
+    log.handlers[:] = handlers
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -602,6 +602,12 @@ def test_every_start_is_a_new_generation(rig: Rig) -> None:
     assert rig.restart().broker.stats()["generation"] == 2
 
 
+def test_the_superblock_knows_the_generation_and_that_the_store_is_in_use(rig: Rig) -> None:
+    again = rig.restart()
+    state = again.journal.block.state
+    assert (state.broker_generation, state.is_clean) == (2, False)
+
+
 def test_closing_tells_consumers_and_is_harmless_twice(rig: Rig) -> None:
     worker = rig.attach()
     rig.broker.close()

@@ -348,6 +348,22 @@ def test_whoever_waits_for_room_hears_of_a_failure(
     assert [type(answer) for answer in told] == [StoreFailed]
 
 
+def test_nobody_waits_for_room_after_a_failure(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PENDING_BYTES_MAX", 1000)
+    rig.publish()
+
+    def fail(op: Op) -> None:
+        if op.verb is Verb.SYNC:
+            rig.disk.on_operation = None
+            rig.submit("orders", bytes(2000))
+            raise OSError(errno.EIO, "the disk is gone")
+
+    rig.submit()
+    rig.disk.on_operation = fail
+    rig.engine.commit_once()
+    assert rig.broker.when_room((DIRECT, lambda _: None, None))
+
+
 # -- handing over ------------------------------------------------------------------------------
 
 
@@ -385,17 +401,30 @@ def test_slices_arrive_in_order_even_when_the_first_must_be_read_from_disk(rig: 
     assert worker.bodies == [b"a", b"b"]
 
 
-def test_a_strict_slice_is_handed_over_after_its_record_is_durable(rig: Rig) -> None:
+def test_after_a_crash_a_slice_is_handed_over_only_when_its_delivery_is_durable(rig: Rig) -> None:
     rig.attach()
     rig.publish("orders", b"a")
     again = rig.crash()
     worker = again.attach(is_settled=False)
     again.engine.commit_once()
+    again.engine.run_jobs()
     assert worker.slices == []
-    syncs = again.syncs()
-    again.settle()
-    assert again.syncs() > syncs
+    again.engine.commit_once()
+    again.engine.run_jobs()
     assert worker.take_one().attempt == 2
+
+
+def test_after_an_abrupt_loss_a_slice_is_handed_over_only_when_its_delivery_is_durable(
+    rig: Rig,
+) -> None:
+    lost = rig.attach(name="lost")
+    rig.publish("orders", b"a", b"b")
+    other = rig.attach(name="other")
+    rig.broker.detach(lost.consumer, {}, DIRECT, Pending(), is_clean=False)
+    rig.engine.commit_once()
+    assert other.slices == []
+    rig.engine.commit_once()
+    assert other.take_one().attempt == 2
 
 
 def test_what_comes_behind_a_strict_slice_waits_with_it(rig: Rig) -> None:

@@ -8,7 +8,7 @@ from penstock.broker.mailbox import DIRECT, Pending
 from penstock.journal.journal import SEGMENT_PREFIX
 from penstock.vocabulary.message import Message, render_id
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy
-from penstock.vocabulary.records import Cause
+from penstock.vocabulary.records import Cause, Copied, Record
 from tests.broker.rig import NAMED, SETTINGS, Rig, Worker, claim
 
 
@@ -157,7 +157,10 @@ def test_a_compacted_message_is_delivered_and_acked_like_any_other(rig: Rig) -> 
     assert rig.broker.stats()["messages_held"] == 0
 
 
-def test_a_message_acked_while_it_is_being_copied_stays_acked(rig: Rig) -> None:
+@pytest.mark.parametrize("is_durable_first", [False, True])
+def test_a_message_acked_while_it_is_being_copied_stays_acked(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, is_durable_first: bool
+) -> None:
     worker = fill(rig, 100)
     parts = worker.take()
     for part in parts:
@@ -165,16 +168,42 @@ def test_a_message_acked_while_it_is_being_copied_stays_acked(rig: Rig) -> None:
             rig.ack(worker, part)
     segment = rig.keeper.sparse_segment()
     assert segment is not None
-    ranges = rig.journal.index.spans_in(segment.sequence)
-    first = ranges[0][1][0][0]
-    kept = next(part for part in parts if part.start % 10 == 0 and part.start >= first)
-    rig.broker.ack(worker.consumer, [claim(kept)])
+    ((_, ranges),) = rig.journal.index.spans_in(segment.sequence)
+    there = {offset for low, high in ranges for offset in range(low, high)}
+    kept = next(part for part in parts if part.start % 10 == 0 and part.start in there)
+    call = rig.engine.call
+
+    def call_late(record: Record | None) -> None:
+        rig.broker.ack(worker.consumer, [claim(kept)])
+        if is_durable_first:
+            rig.settle()
+        call(record)
+
+    monkeypatch.setattr(rig.engine, "call", call_late)
     rig.keeper.compact(segment)
     rig.settle()
     numbers = [int((body or b"")[:6]) for body in rig.held()]
     assert kept.start not in numbers
     assert segment.live == 0
+    assert sum(each.live for each in rig.journal.index.segments.values()) == 9
     assert len(rig.crash().held()) == 9
+
+
+def test_only_what_is_held_is_copied(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = fill(rig, 100, 150)
+    ack_except(rig, worker, *range(0, 100, 5))
+    copied: list[int] = []
+    call = rig.engine.call
+
+    def watch(record: Record | None) -> None:
+        if isinstance(record, Copied):
+            copied.extend(record.offsets)
+        call(record)
+
+    monkeypatch.setattr(rig.engine, "call", watch)
+    compact_all(rig)
+    assert copied
+    assert [offset for offset in copied if offset % 5] == []
 
 
 def test_a_compacted_message_keeps_id_time_key_headers_and_attempts(rig: Rig) -> None:

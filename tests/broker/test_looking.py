@@ -97,6 +97,18 @@ def test_a_redriven_message_stays_with_its_subscription_after_a_crash(rig: Rig) 
     assert again.counts(name="audit").attached == 1
 
 
+@pytest.mark.parametrize("name", ["late", None])
+def test_whoever_comes_after_a_redrive_and_a_restart_does_not_see_it(
+    rig: Rig, name: str | None
+) -> None:
+    buried(rig, b"a")
+    rig.broker.redrive("orders", "billing", every, None, is_dry=False)
+    again = rig.restart()
+    late = again.attach(subscription=name, start="earliest")
+    again.publish("orders", b"b")
+    assert late.bodies == [b"b"]
+
+
 def test_a_dry_run_only_counts(rig: Rig) -> None:
     worker = buried(rig, b"a", b"b")
     assert rig.broker.redrive("orders", "billing", every, None, is_dry=True) == 2

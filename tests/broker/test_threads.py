@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Event, Thread
 
 import pytest
@@ -96,11 +96,11 @@ def test_without_a_ring_the_sleep_ends_by_itself() -> None:
 # -- start and stop ----------------------------------------------------------------------------
 
 
-def test_four_threads_serve_and_all_end_with_the_broker(disk: MemoryDisk) -> None:
+def test_five_threads_serve_and_all_end_with_the_broker(disk: MemoryDisk) -> None:
     before = alive()
     broker = Broker.open(disk, SETTINGS)
-    names = {"penstock-commit", "penstock-worker", "penstock-timer", "penstock-keeper"}
-    assert alive() >= names
+    names = ("commit", "worker", "timer", "keeper", "spares")
+    assert alive() >= {f"penstock-{name}" for name in names}
     broker.close()
     assert alive() == before
 
@@ -296,28 +296,63 @@ def test_dead_letters_are_moved_without_anybody_asking(broker: Broker) -> None:
     assert len(dead.wait_for(1)) == 1
 
 
+class RoundBell:
+    """Lets a loop go round so often, then asks it to stop."""
+
+    def __init__(self, threads: Threads, count: int, between: Callable[[], object]) -> None:
+        self._threads = threads
+        self._left = count
+        self._between = between
+
+    def sleep(self, _seconds: float) -> bool:
+        self._left -= 1
+        self._threads._is_stopping = self._left <= 0
+        self._between()
+        return False
+
+
 def rounds_of_the_keeper(rig: Rig, count: int) -> None:
     """Runs the keeper's loop so many rounds, in this thread."""
     threads = Threads(rig.engine, rig.keeper, None)
-    left = [count]
-
-    def sleep(_seconds: float) -> bool:
-        left[0] -= 1
-        threads._is_stopping = left[0] <= 0
-        return False
-
-    bell = QuietBell()
-    bell.sleep = sleep  # type: ignore[method-assign, assignment]
-    threads._keeper_bell = bell  # type: ignore[assignment]
+    threads._keeper_bell = RoundBell(threads, count, lambda: None)  # type: ignore[assignment]
     threads._keep()
 
 
-def test_the_keeper_prepares_a_segment_ahead_of_need() -> None:
+def rounds_of_spares(rig: Rig, count: int, between: Callable[[], object]) -> None:
+    """Runs the loop that keeps segments ready; something may happen between two rounds."""
+    threads = Threads(rig.engine, rig.keeper, None)
+    threads._spare_bell = RoundBell(threads, count, between)  # type: ignore[assignment]
+    threads._spare()
+
+
+def test_a_segment_is_made_ready_when_the_active_one_fills() -> None:
+    rig = Rig()
+    rounds_of_spares(rig, 1, lambda: None)
+    assert rig.journal.spares == []
+    rig.publish("orders", bytes(1500))
+    rounds_of_spares(rig, 3, lambda: None)
+    assert len(rig.journal.spares) == 1
+
+
+def test_two_segments_are_made_ready_while_the_log_goes_fast() -> None:
+    rig = Rig()
+    rig.publish()
+    sizes: list[int] = []
+
+    def publish_much() -> None:
+        sizes.append(len(rig.journal.spares))
+        rig.publish("orders", bytes(3000))
+
+    rounds_of_spares(rig, 4, publish_much)
+    assert max(sizes) == 2
+
+
+def test_no_segment_is_made_ready_after_a_failure() -> None:
     rig = Rig()
     rig.publish("orders", bytes(1500))
+    rig.journal.failed = StoreFailed("gone")
+    rounds_of_spares(rig, 2, lambda: None)
     assert rig.journal.spares == []
-    rounds_of_the_keeper(rig, 1)
-    assert len(rig.journal.spares) == 1
 
 
 def test_the_keeper_takes_snapshots_when_due_and_gives_segments_back() -> None:

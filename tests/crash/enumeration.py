@@ -16,9 +16,10 @@ from penstock.broker.broker import Broker
 from penstock.journal import superblock
 from penstock.journal.memory import ALL_POLICIES, Image, MemoryDisk, Op, Policy, Verb
 from penstock.vocabulary.errors import PenstockError
+from tests.crash.given import SEED, Hand, chance
 from tests.crash.oracle import Facts, History, Violation, match
 from tests.crash.probe import probe
-from tests.crash.run import SEED, Hand, Run, chance
+from tests.crash.run import Run
 
 Workload = Callable[[Run], None]
 
@@ -81,8 +82,8 @@ class Enumeration:
         self.seed = seed
         self.figures = Figures()
         self.run = Run()
-        self._steps: dict[bytes, int] = {}
-        """Image → the step it recovers to."""
+        self._steps: dict[tuple[bytes, tuple[object, ...]], int] = {}
+        """Image and what was told by then → the step it recovers to."""
 
     @property
     def history(self) -> History:
@@ -129,13 +130,15 @@ class Enumeration:
     def _check_once(self, image: Image, point: Point) -> None:
         key = fingerprint(image)
         facts = point.facts
-        known = self._steps.get(key)
+        known = self._steps.get((key, facts.told))
         if known is not None and facts.floor <= known:
             return
         self.figures.hashes.add(key)
         number = len(self._steps)
         is_deep = bool(self.depth2_stride) and number % self.depth2_stride == 0
-        self._steps[key] = self._check(image, facts, is_deep=is_deep, is_quiet=point.is_quiet)
+        self._steps[key, facts.told] = self._check(
+            image, facts, is_deep=is_deep, is_quiet=point.is_quiet
+        )
         if self.damage_stride and number % self.damage_stride == 0:
             for label, each in damaged(image):
                 with self._named(label):

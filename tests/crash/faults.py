@@ -18,8 +18,9 @@ from penstock.journal.memory import ALL_POLICIES, MemoryDisk, Op, Policy, Verb
 from penstock.vocabulary.errors import PenstockError, StorageError
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from tests.crash.enumeration import Workload, twin
+from tests.crash.given import SEED, Hand, chance
 from tests.crash.oracle import Violation, look, match
-from tests.crash.run import SEED, Hand, Run, chance
+from tests.crash.run import Run
 
 HARMLESS = frozenset({Verb.UNLINK})
 """Operations nothing confirmed depends on: what they remove is no longer needed."""

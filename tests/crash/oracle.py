@@ -43,11 +43,18 @@ class Facts(NamedTuple):
     floor: int
     ceiling: int
     ends: dict[tuple[int, int], int]
-    """(born, partition) → offset after the highest one anybody was told."""
+    """(born, partition) of `written` topics → offset after the highest one anybody was told."""
     now: int
     wall: int
     lonely: frozenset[tuple[int, str]]
     """(born, subscription) whose messages may be out alone: such a loss counts as a failure."""
+    attempts: dict[tuple[int, str, Spot], int]
+    """Attempts on messages that were out when an earlier broker died: each was written first."""
+
+    @property
+    def told(self) -> tuple[object, ...]:
+        """What an image seen before must be checked for again once it changes."""
+        return (*sorted(self.ends.items()), *sorted(self.attempts.items()))
 
 
 class History:
@@ -64,6 +71,7 @@ class History:
         self.subscribed: dict[tuple[int, str], int] = {}
         """(born, subscription) → the step that created it."""
         self.lonely: set[tuple[int, str]] = set()
+        self.attempts: dict[tuple[int, str, Spot], int] = {}
         self.confirmed_count = 0
 
     @property
@@ -107,14 +115,21 @@ class History:
             sub = self.steps[self.floor].topics[topic].subs[name]
             if self.floor >= step and spot not in sub.unfinished:
                 raise Violation(f"S13 delivered after its confirmed ack: {topic} {spot} to {name}")
-        self.tell(home.born, spot[0], spot[1] + 1)
-        if home.policy.durability is not Durability.WRITTEN:
+        if home.policy.durability is Durability.WRITTEN:
+            self.tell(home.born, spot[0], spot[1] + 1)
+        else:
             self.floor = max(self.floor, step)
 
     def facts(self, now: int, wall: int) -> Facts:
         """What a crash at this moment must respect."""
         return Facts(
-            self.floor, len(self.steps) - 1, dict(self.ends), now, wall, frozenset(self.lonely)
+            self.floor,
+            len(self.steps) - 1,
+            dict(self.ends),
+            now,
+            wall,
+            frozenset(self.lonely),
+            dict(self.attempts),
         )
 
 
@@ -274,7 +289,10 @@ def wrong_trials(history: History, facts: Facts, step: int, broker: Broker) -> s
         for sub_name, sub in topic.subs.items():
             subscription = (broker.state.names[name].subscriptions or {})[sub_name]
             for spot, count in sub.unfinished.items():
-                counted = subscription.cursors[spot[0]].trial(spot[1]).counted
+                trial = subscription.cursors[spot[0]].trial(spot[1])
+                counted = trial.counted
+                if trial.attempt < facts.attempts.get((topic.born, sub_name, spot), 0):
+                    return f"D2 {name}/{sub_name} {spot} was out, attempt {trial.attempt} is old"
                 spare = (topic.born, sub_name) in facts.lonely
                 if not min(count, REJECTED) <= counted <= count + spare:
                     return f"D1 {name}/{sub_name} {spot} failed {count} times, known {counted}"

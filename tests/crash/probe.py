@@ -11,9 +11,9 @@ from penstock.broker.mailbox import DIRECT
 from penstock.delivery.state import Consumer
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.errors import PublisherFenced
+from tests.crash.given import Hand
 from tests.crash.model import Item, Model, Spot
 from tests.crash.oracle import Batched, Facts, History, Violation, is_hopeless, items
-from tests.crash.run import Hand
 
 PROBER = b"\x01" + bytes(14) + b"\x99"
 LATER_MS = 3_600_000
@@ -35,7 +35,7 @@ def probe(broker: Broker, history: History, step: int, facts: Facts) -> None:
 def settle(broker: Broker) -> None:
     """Does all work that waits."""
     engine = broker.engine
-    while engine.commit_once() or engine.run_jobs():
+    while engine.run_jobs() or engine.commit_once():
         pass
 
 

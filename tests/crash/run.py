@@ -4,11 +4,8 @@ Every method gives one command, commits, and confirms exactly when the answer ar
 happens on its own: no threads, a clock that stands still, randomness from a seed.
 """
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
-from random import Random
 from typing import Any, Final
 
 from penstock.batch import encode_many
@@ -24,49 +21,11 @@ from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.message import Durability, Message, render_id
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause, SubscriptionDeleted, TopicDeleted
+from tests.crash.given import ALICE, SETTINGS, Hand
 from tests.crash.model import Item, Model, Spot
 from tests.crash.oracle import Batched, History, Violation, items
 
-SEED: Final = 20_240_229
-SETTINGS: Final = JournalSettings(
-    segment_bytes_min=4096, segment_bytes_max=4096, reserve_bytes=0, is_zeroing=False
-)
-WALL: Final = 1_700_000_000_000
-ALICE: Final = bytes(15) + b"\x02"
-BOB: Final = b"\x01" + bytes(14) + b"\x04"
-"""A publisher with a generated id, and a named one."""
 TWICE: Final = SubscriptionPolicy(retry=Retry(first_s=1.0, max_s=8.0, max_attempts=2))
-
-
-class Hand:
-    """A clock that moves when told."""
-
-    def __init__(self, now: int = 1_000_000, wall: int = WALL) -> None:
-        self._now, self._wall = now, wall
-
-    def now(self) -> int:
-        return self._now
-
-    def wall(self) -> int:
-        return self._wall
-
-    def advance(self, milliseconds: int) -> None:
-        self._now += milliseconds
-        self._wall += milliseconds
-
-    def jump(self, milliseconds: int) -> None:
-        """Somebody sets the wall clock."""
-        self._wall += milliseconds
-
-
-@contextmanager
-def chance(seed: str) -> Iterator[None]:
-    """Store ids and salts from a seed, so that a failure repeats."""
-    real, os.urandom = os.urandom, Random(seed).randbytes
-    try:
-        yield
-    finally:
-        os.urandom = real
 
 
 class Holder:
@@ -115,7 +74,7 @@ class Run:
     def commit(self) -> None:
         """Does all work that waits."""
         engine = self.broker.engine
-        while engine.commit_once() or engine.run_jobs():
+        while engine.run_jobs() or engine.commit_once():
             pass
         if self.trouble is not None:
             trouble, self.trouble = self.trouble, None
@@ -264,8 +223,9 @@ class Run:
             assert isinstance(result, Stored)
             if result.base != batch.base or result.is_duplicate != is_duplicate:
                 raise Violation(f"S3 {batch[:5]} was answered with {result}")
-            self.history.tell(batch.born, batch.partition, batch.base + batch.size)
-            if result.durability is not Durability.WRITTEN:
+            if result.durability is Durability.WRITTEN:
+                self.history.tell(batch.born, batch.partition, batch.base + batch.size)
+            else:
                 self.history.confirm(batch.step)
 
         self.broker.publish(
@@ -307,6 +267,9 @@ class Run:
                 self._check_alone(holder, spot)
                 self.history.delivered(holder.topic, holder.subscription, spot, item)
                 holder.held[spot] = (piece.lease_id, piece.attempt)
+                key = (self.history.last.topics[holder.topic].born, holder.subscription or "", spot)
+                if key in self.history.attempts:
+                    self.history.attempts[key] = piece.attempt
 
     def _check_alone(self, holder: Holder, spot: Spot) -> None:
         """At any moment a message is with one consumer of a subscription at most."""
@@ -351,7 +314,9 @@ class Run:
         assert holder.subscription is not None
         topic, name = holder.topic, holder.subscription
         count = REJECTED if cause is Cause.REJECTED else 1
-        if cause is not Cause.UNSTARTED:
+        if cause is Cause.UNSTARTED:
+            self.history.attempts.clear()
+        else:
             self._propose(lambda m: m.fail(topic, name, [spot], count))
         [claim] = self.claims(holder, [spot])
         refused = self.broker.give_back(holder.consumer, claim, cause, delay_s, "it failed")
@@ -369,6 +334,7 @@ class Run:
         if not is_clean and len(holder.held) == 1 and holder.subscription is not None:
             topic, name, spots = holder.topic, holder.subscription, list(holder.held)
             self._propose(lambda m: m.fail(topic, name, spots))
+        self.history.attempts.clear()
         self.broker.detach(holder.consumer, {}, DIRECT, lambda _: None, is_clean=is_clean)
         self.holders.remove(holder)
         self.forget(holder, list(holder.held))
@@ -482,6 +448,7 @@ class Run:
         for holder in self.holders:
             self.forget(holder, list(holder.held))
         self.holders.clear()
+        self.history.attempts.clear()
         self.broker.close()
 
     def kill(self) -> None:
@@ -489,6 +456,12 @@ class Run:
         image: Image = self.disk.image()
         # Whoever was lost twice is delivered alone from then on.
         self.history.lonely.update(self.history.subscribed)
+        self.history.attempts = {
+            (topic.born, name, spot): 0
+            for topic in self.history.last.topics.values()
+            for name, sub in topic.subs.items()
+            for spot in sub.unfinished
+        }
         self.holders.clear()
         watcher = self.disk.on_operation
         self.disk = MemoryDisk.from_image(image, record=True)

@@ -2,17 +2,18 @@
 
 from typing import Any
 
-from penstock.broker import broker, rebuild
+from penstock.broker import broker, engine, rebuild
 from penstock.broker.engine import Engine
 from penstock.delivery import apply, dead, publish, settle, snapshot
 from penstock.delivery.state import Publisher, State
 from penstock.vocabulary.records import Published, Removed, Unit
 from tests.crash import stages
 from tests.crash import workload_changing as changing
+from tests.crash import workload_keeping as keeping
 from tests.crash import workload_publishing as publishing
 from tests.crash import workload_settling as settling
 from tests.crash import workload_snapshots as snapshots
-from tests.crash.run import Hand
+from tests.crash.given import Hand
 from tests.crash.sabotage import Planting, after, patch, sabotage
 
 # -- publishers -----------------------------------------------------------------------------------
@@ -142,6 +143,15 @@ def redrive_to_all() -> Planting:
         return original(partition, batch, count, wall, 0)
 
     return patch(dead, "_store", untargeted)
+
+
+@sabotage("M26b", "a message that was out is handed out again before that is written",
+          stages.crash(keeping.killed_and_opened))  # fmt: skip
+def attempts_unwritten() -> Planting:
+    def hasty(offers: Any, *_: Any) -> Any:
+        return [offer._replace(is_strict=False) for offer in offers]
+
+    return after(engine, "dispatch", hasty)
 
 
 @sabotage("M32", "after a restart messages are offered as if they had never been out",

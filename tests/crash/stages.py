@@ -22,8 +22,9 @@ from penstock.vocabulary.message import Message
 from penstock.vocabulary.policy import SubscriptionPolicy
 from tests.crash.enumeration import Enumeration, Workload
 from tests.crash.faults import Figures, faults_of, inject
+from tests.crash.given import BOB, SETTINGS, Hand, chance
 from tests.crash.oracle import Violation, items
-from tests.crash.run import BOB, SETTINGS, Hand, Run, chance
+from tests.crash.run import Run
 
 Stage = Callable[[], None]
 

@@ -9,7 +9,8 @@ from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy
 from penstock.vocabulary.records import Cause
 from tests.crash.enumeration import Workload
-from tests.crash.run import ALICE, BOB, Holder, Run
+from tests.crash.given import ALICE, BOB
+from tests.crash.run import Holder, Run
 from tests.crash.workload_snapshots import one_topic_per_piece
 
 OPERATIONS = 12

@@ -202,7 +202,7 @@ def test_nothing_is_confirmed_after_a_failed_sync(tmp_path: Path, tally: Tally) 
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-@pytest.mark.parametrize(("call", "number"), [("fdatasync", 9), ("pwritev2", 40)])
+@pytest.mark.parametrize(("call", "number"), [("fdatasync", 3), ("pwritev2", 40)])
 def test_nothing_is_confirmed_after_the_kernel_fails_a_sync(
     tmp_path: Path, call: str, number: int, tally: Tally
 ) -> None:

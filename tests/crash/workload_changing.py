@@ -2,7 +2,8 @@
 
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import SubscriptionPolicy
-from tests.crash.run import BOB, Run
+from tests.crash.given import BOB
+from tests.crash.run import Run
 
 
 def topics_change(run: Run) -> None:

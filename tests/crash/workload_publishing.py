@@ -1,6 +1,7 @@
 """Workloads of publishers: first messages, groups, retries, epochs, full segments."""
 
-from tests.crash.run import BOB, Run
+from tests.crash.given import BOB
+from tests.crash.run import Run
 
 LONG = bytes(range(256)) * 3
 """A body that makes a group span several sectors."""

@@ -9,7 +9,8 @@ from unittest import mock
 from penstock.broker import rebuild
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import SubscriptionPolicy
-from tests.crash.run import BOB, Holder, Run
+from tests.crash.given import BOB
+from tests.crash.run import Holder, Run
 
 
 def fuzzy_snapshot(run: Run) -> None:

@@ -6,7 +6,7 @@ an outsider sees. After every step the broker's counts must be a recount of that
 
 from collections import Counter
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -48,6 +48,7 @@ class Bookkeeper(RuleBasedStateMachine):
             subscription: {} for subscription in self.subscriptions
         }
         self.due: dict[tuple[Subscription, int, int], int] = {}
+        self.redriven: set[tuple[int, int]] = set()
         self.generation = 0
 
     # -- what an outsider does ------------------------------------------------------------------
@@ -168,9 +169,9 @@ class Bookkeeper(RuleBasedStateMachine):
                 gone = [p for p, word in pages.items() if word == DEAD and p[0] == stored.partition]
                 for place in gone[: stored.count]:
                     del pages[place]  # It goes on under a new offset.
-                pages.update(
-                    ((stored.partition, o), WAITING) for o in range(stored.base, stored.end)
-                )
+                fresh = [(stored.partition, o) for o in range(stored.base, stored.end)]
+                pages.update(dict.fromkeys(fresh, WAITING))
+                self.redriven.update(fresh)
 
     @rule(pick=PICK)
     def remove(self, pick: int) -> None:
@@ -218,6 +219,7 @@ class Bookkeeper(RuleBasedStateMachine):
                 for partition in self.topic.partitions
                 for offset in range(partition.next_offset)
                 if offset not in partition.released
+                and (partition.index, offset) not in self.redriven
             }
 
     # -- the book -------------------------------------------------------------------------------
@@ -311,7 +313,9 @@ class Bookkeeper(RuleBasedStateMachine):
 
 
 TestNothingIsEverUnexplained = Bookkeeper.TestCase
-TestNothingIsEverUnexplained.settings = settings(stateful_step_count=30)
+TestNothingIsEverUnexplained.settings = settings(
+    stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 # -- single claims -----------------------------------------------------------------------------

@@ -267,6 +267,19 @@ def test_a_second_subscription_on_the_topic_never_sees_a_redriven_message(
     assert seen == [(0, 1)]
 
 
+def test_a_subscription_made_after_a_redrive_never_sees_the_redriven_message(
+    world: World, topic: Topic, subscription: Subscription
+) -> None:
+    dead = buried(world, subscription, 2)
+    world.redrive(subscription, dead, (0, 2))
+    world.publish(topic)
+    late = world.subscribe(topic, "late")
+    assert count(late).attached == 1
+    assert [(x.start, x.end) for x in world.deliver(world.join(late))] == [(4, 5)]
+    world.ack(world.deliver_one(world.join(subscription)), (2, 4))
+    assert [o for o in range(5) if o not in topic.partitions[0].released] == [4]
+
+
 def test_an_ephemeral_watcher_does_not_see_a_redriven_message(
     world: World, topic: Topic, subscription: Subscription
 ) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.delivery import admin
 from penstock.delivery.effects import Effects
-from penstock.delivery.holding import drop_retained, forget_trials, lose
+from penstock.delivery.holding import drop_retained, forget_trials, lose, release
 from penstock.delivery.state import Partition, Subscription, Topic
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause, Removed, SubscriptionDeleted
@@ -172,6 +172,17 @@ def test_a_retained_message_survives_the_end_of_a_subscription_that_never_covere
     subscription = world.subscribe(topic, starts=admin.latest(topic))
     world.apply(SubscriptionDeleted(topic.id, subscription.id))
     assert held(partition) == [0, 1]
+
+
+def test_what_is_retained_is_not_released_with_its_neighbours(
+    world: World, topic: Topic, partition: Partition
+) -> None:
+    world.publish(topic, 6)
+    partition.retained = [[2, 4, world.wall]]
+    effects = Effects(0, 0)
+    release(partition, 0, 6, effects)
+    assert effects.released == [(partition.key, 0, 2), (partition.key, 4, 6)]
+    assert held(partition) == [2, 3]
 
 
 def test_a_row_is_cut_where_messages_leave_it(partition: Partition) -> None:

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -184,7 +184,9 @@ class IndexMachine(RuleBasedStateMachine):
 
 
 TestAgainstAPlainTable = IndexMachine.TestCase
-TestAgainstAPlainTable.settings = settings(stateful_step_count=25)
+TestAgainstAPlainTable.settings = settings(
+    stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 # -- single claims -----------------------------------------------------------------------------

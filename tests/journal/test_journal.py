@@ -293,6 +293,18 @@ def test_one_prepared_segment_is_enough(journal: Journal) -> None:
     assert len(journal.spares) == 1
 
 
+def test_as_many_segments_are_prepared_as_are_asked_for(journal: Journal) -> None:
+    for _ in range(4):
+        journal.prepare_spare(2)
+    assert len(journal.spares) == 2
+
+
+def test_with_little_space_left_no_segment_is_prepared(disk: MemoryDisk, journal: Journal) -> None:
+    disk.free = SETTINGS.reserve_bytes + SETTINGS.segment_bytes_min - 1
+    journal.prepare_spare()
+    assert journal.spares == []
+
+
 def test_a_prepared_segment_is_written_full_of_zeros(disk: MemoryDisk) -> None:
     journal, _ = open_store(disk, msgspec.structs.replace(SETTINGS, is_zeroing=True))
     journal.prepare_spare()

@@ -326,6 +326,15 @@ def test_the_same_without_a_superblock_that_knows_is_a_torn_tail() -> None:
     assert journal.report.torn_file is not None
 
 
+def test_damage_is_damage_when_a_later_group_knows_it_was_durable() -> None:
+    image = made(3, 3, 3, is_marked=False).image()
+    start = group_starts(image, FIRST)[1]
+    journal, records, _ = reopened(flipped(image, FIRST, start + group.HEADER_BYTES + 50))
+    assert [damage.start for damage in journal.report.damages] == [start]
+    assert bases(records) == [0, 1, 2, 4, 5, 6, 7, 8]
+    assert journal.report.torn_file is None
+
+
 def test_a_log_cut_exactly_between_two_groups_is_noticed() -> None:
     image = made(2, 2, 2).image()
     start = group_starts(image, FIRST)[2]

@@ -60,6 +60,22 @@ def test_this_version_reads_itself() -> None:
     check_version(FORMAT_MAJOR, 0)
 
 
+def test_a_segment_is_free_only_when_a_snapshot_knows_that_nothing_here_is_needed() -> None:
+    segment = Segment(MemoryDisk().create("a", 4096), 3, 5, 4096)
+    segment.footer, segment.end, segment.empty_at = 1024, 2048, 5 << 32
+    after = 6 << 32
+    assert segment.is_free(after)
+    assert segment.is_free(5 << 32)
+    assert not segment.is_free((5 << 32) - 1)
+    for name, value in (("live", 1), ("is_damaged", True), ("footer", 0), ("empty_at", None)):
+        before = getattr(segment, name)
+        setattr(segment, name, value)
+        assert not segment.is_free(after), name
+        setattr(segment, name, before)
+    segment.empty_at = 0
+    assert not segment.is_free(segment.base | 2047)
+
+
 def test_a_segment_is_sealed_once_it_has_a_footer_or_lost_it() -> None:
     segment = Segment(MemoryDisk().create("a", 4096), 3, 5, 4096)
     assert (segment.end, segment.base) == (FIRST_GROUP, 3 << 32)

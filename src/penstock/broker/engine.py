@@ -252,6 +252,7 @@ class Engine:
             self.is_blocked = True
             waiters = waiters + self._waiters
             self._records, self._encoded, self._waiters = [], [], []
+            self.pending_bytes = 0
             room, self._room = self._room, []
             sinks = [consumer.sink for consumer in self.consumers.values()]
         for waiter in [*waiters, *room]:

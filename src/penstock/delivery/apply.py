@@ -63,6 +63,9 @@ def apply_published(state: State, record: r.Published, effects: Effects) -> None
     partition.held_bytes += size
     partition.mean_bytes = (3 * partition.mean_bytes + size // (count or 1)) // 4 + 1
     _remember_publisher(partition, record)
+    if record.target:
+        partition.aimed = partition.aimed or RangeSet()
+        partition.aimed.add(base, end)
     is_covered = False
     if topic.subscriptions:
         is_covered = _offer(topic, partition.index, record, effects)
@@ -352,12 +355,13 @@ def add_subscription(
 
 
 def start_cursors(subscription: Subscription, starts: tuple[int, ...]) -> None:
-    """Gives a subscription its cursors: what is released already is none of its business."""
+    """Gives a subscription its cursors: what is released or for another is not its business."""
     subscription.cursors = []
     for partition, start in zip(subscription.topic.partitions, starts, strict=True):
         cursor = Cursor(subscription, partition, start)
-        for low, high in partition.released.inside(start, partition.next_offset):
-            cursor.done.add(low, high)
+        for gone in (partition.released, partition.aimed):
+            for low, high in gone.inside(start, partition.next_offset) if gone else ():
+                cursor.done.add(low, high)
         cursor.attached = cursor.done.missing(start, partition.next_offset)
         subscription.cursors.append(cursor)
 

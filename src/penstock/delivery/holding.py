@@ -25,6 +25,8 @@ def release(partition: Partition, start: int, end: int, effects: Effects) -> Non
             if partition.held > 0:
                 partition.held_bytes -= partition.held_bytes * count // partition.held
             partition.held -= count
+            if partition.aimed:
+                partition.aimed.remove(fresh_low, fresh_high)
             effects.released.append((partition.key, fresh_low, fresh_high))
 
 

@@ -38,6 +38,7 @@ def _partition_state(partition: Partition) -> list[Any]:
         partition.lost.state() if partition.lost is not None else None,
         partition.held,
         partition.held_bytes,
+        partition.aimed.state() if partition.aimed is not None else None,
     ]
 
 
@@ -83,7 +84,7 @@ def restore_topic(state: State, piece: list[Any], now: int, wall: int) -> Topic:
 
 
 def _restore_partition(partition: Partition, row: list[Any]) -> None:
-    next_offset, released, retained, publishers, lost, held, held_bytes = row
+    next_offset, released, retained, publishers, lost, held, held_bytes, aimed = row
     partition.next_offset = partition.reserved = next_offset
     partition.released = RangeSet.restored(released)
     partition.retained = retained
@@ -96,6 +97,7 @@ def _restore_partition(partition: Partition, row: list[Any]) -> None:
         partition.publishers[key] = publisher
     partition.lost = None if lost is None else RangeSet.restored(lost)
     partition.held, partition.held_bytes = held, held_bytes
+    partition.aimed = None if aimed is None else RangeSet.restored(aimed)
 
 
 def _restore_subscription(state: State, topic: Topic, row: list[Any], now: int, wall: int) -> None:

@@ -10,7 +10,6 @@ from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import partition_key
 
-
 Shared = TypeVar("Shared")
 
 
@@ -59,8 +58,8 @@ class Partition:
     """One ordered slice of a topic."""
 
     __slots__ = (
-        "held", "held_bytes", "index", "key", "lost", "mean_bytes", "next_offset", "publishers",
-        "released", "reserved", "retained", "topic",
+        "aimed", "held", "held_bytes", "index", "key", "lost", "mean_bytes", "next_offset",
+        "publishers", "released", "reserved", "retained", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: "Topic", index: int) -> None:
@@ -73,6 +72,8 @@ class Partition:
         """[start, end, newest publish time ms] of messages no durable cursor covered."""
         self.publishers: dict[bytes, Publisher] | None = None
         self.lost: RangeSet | None = None
+        self.aimed: RangeSet | None = None
+        """Held messages sent to one subscription only (redrive): later ones start without them."""
         self.held = 0
         """Messages not released."""
         self.held_bytes = 0

@@ -239,10 +239,7 @@ class Journal:
         return file
 
     def prepare_spare(self, count: int = 1) -> None:
-        """Makes a zeroed segment ready unless `count` are; in a background thread.
-
-        Raises StoreFailed.
-        """
+        """Makes a zeroed segment ready, in the background, unless there are. Raises StoreFailed."""
         size = self._growth
         if self.disk.free_bytes() < self.settings.reserve_bytes + size:
             return  # What is left is for acks: a failed attempt would stop them too.

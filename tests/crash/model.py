@@ -213,11 +213,6 @@ class Model:
             home.retained.discard(spot)
             home.release([spot])
 
-    def skip(self, ends: dict[str, list[int]]) -> None:
-        """After an unclean stop the offsets of a `written` topic go on further up."""
-        for name, offsets in ends.items():
-            self.topics[name].ends = offsets
-
     # -- what can be seen ------------------------------------------------------------------------
 
     def view(self) -> View:

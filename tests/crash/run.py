@@ -14,7 +14,7 @@ from penstock.broker.broker import Broker, Sink, Stored
 from penstock.broker.mailbox import DIRECT
 from penstock.delivery import admin
 from penstock.delivery.apply import REJECTED
-from penstock.delivery.state import Consumer
+from penstock.delivery.state import Consumer, Subscription
 from penstock.journal.memory import Image, MemoryDisk
 from penstock.journal.settings import JournalSettings
 from penstock.vocabulary.claims import Claim
@@ -22,7 +22,7 @@ from penstock.vocabulary.message import Durability, Message, render_id
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause, SubscriptionDeleted, TopicDeleted
 from tests.crash.given import ALICE, SETTINGS, Hand
-from tests.crash.model import Item, Model, Spot
+from tests.crash.model import Item, Model, Spot, Sub
 from tests.crash.oracle import Batched, History, Violation, items
 
 TWICE: Final = SubscriptionPolicy(retry=Retry(first_s=1.0, max_s=8.0, max_attempts=2))
@@ -55,19 +55,30 @@ class Run:
         """(born, partition, publisher) → (epoch, next sequence)."""
         self.is_watched = True
         """False while a workload prepares the store it starts from."""
+        self.is_killed = False
         self.trouble: BaseException | None = None
         """The newest error somebody was answered with."""
         self.broker: Broker
 
     def open(self) -> None:
         self.broker = Broker.open(self.disk, self.settings, self.clock, threads=False)
-        skipped = {
-            topic.name: [partition.next_offset for partition in topic.partitions]
-            for topic in self.broker.state.topics.values()
-            if topic.policy.durability is Durability.WRITTEN
-        }
-        if skipped:
-            self._propose(lambda m: m.skip(skipped))
+        model = self.history.last.copy()
+        for name, topic in model.topics.items():
+            known = self.broker.state.names[name]
+            if topic.policy.durability is Durability.WRITTEN:
+                topic.ends = [partition.next_offset for partition in known.partitions]
+            for sub_name, sub in topic.subs.items():
+                self._count_losses(sub, (known.subscriptions or {})[sub_name])
+        self._propose(lambda m: m.topics.update(model.topics))
+        self.is_killed = False
+
+    def _count_losses(self, sub: Sub, known: Subscription) -> None:
+        """A message that was out alone when the broker died has failed once more."""
+        for spot, count in sub.unfinished.items():
+            counted = known.cursors[spot[0]].trial(spot[1]).counted
+            if not count <= counted <= count + self.is_killed:
+                raise Violation(f"D2 {known.name} {spot} failed {count} times, known {counted}")
+            sub.unfinished[spot] = counted
 
     # -- the two halves of every command ---------------------------------------------------------
 
@@ -456,6 +467,7 @@ class Run:
         image: Image = self.disk.image()
         # Whoever was lost twice is delivered alone from then on.
         self.history.lonely.update(self.history.subscribed)
+        self.history.deaths += 1
         self.history.attempts = {
             (topic.born, name, spot): 0
             for topic in self.history.last.topics.values()
@@ -463,6 +475,7 @@ class Run:
             for spot in sub.unfinished
         }
         self.holders.clear()
+        self.is_killed = True
         watcher = self.disk.on_operation
         self.disk = MemoryDisk.from_image(image, record=True)
         self.disk.on_operation = watcher

@@ -47,7 +47,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Iterator[None]:
-    """The command line sets the level of the library's log for its whole process."""
+    """The command line and the import linter change the library's log for their whole process."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("penstock"):
+            logging.getLogger(name).disabled = False
     log = logging.getLogger("penstock")
     level, handlers = log.level, list(log.handlers)
     yield

@@ -50,8 +50,6 @@ class Facts(NamedTuple):
     """(born, subscription) whose messages may be out alone: such a loss counts as a failure."""
     attempts: dict[tuple[int, str, Spot], int]
     """Attempts on messages that were out when an earlier broker died: each was written first."""
-    deaths: int
-    """Brokers that died in the workload itself: each may have taken a message that was alone."""
 
     @property
     def told(self) -> tuple[object, ...]:
@@ -73,7 +71,6 @@ class History:
         self.subscribed: dict[tuple[int, str], int] = {}
         """(born, subscription) → the step that created it."""
         self.lonely: set[tuple[int, str]] = set()
-        self.deaths = 0
         self.attempts: dict[tuple[int, str, Spot], int] = {}
         self.confirmed_count = 0
 
@@ -133,7 +130,6 @@ class History:
             wall,
             frozenset(self.lonely),
             dict(self.attempts),
-            self.deaths,
         )
 
 
@@ -288,7 +284,7 @@ def _sub_difference(name: str, there: SubView, here: SubView) -> Iterator[str]:
 
 
 def wrong_trials(history: History, facts: Facts, step: int, broker: Broker) -> str:
-    """D1 and D2: failures survive; each crash adds at most one, to what was out alone."""
+    """D1 and D2: failures survive; a crash adds at most one, and only to what was out alone."""
     for name, topic in history.steps[step].topics.items():
         for sub_name, sub in topic.subs.items():
             subscription = (broker.state.names[name].subscriptions or {})[sub_name]
@@ -298,7 +294,7 @@ def wrong_trials(history: History, facts: Facts, step: int, broker: Broker) -> s
                 if trial.attempt < facts.attempts.get((topic.born, sub_name, spot), 0):
                     return f"D2 {name}/{sub_name} {spot} was out, attempt {trial.attempt} is old"
                 spare = (topic.born, sub_name) in facts.lonely
-                if not min(count, REJECTED) <= counted <= count + spare * (1 + facts.deaths):
+                if not min(count, REJECTED) <= counted <= count + spare:
                     return f"D1 {name}/{sub_name} {spot} failed {count} times, known {counted}"
                 if is_hopeless(subscription, counted) != is_doomed(subscription, spot):
                     return f"D3 {name}/{sub_name} {spot} failed {counted} times: doomed or not"

@@ -467,7 +467,6 @@ class Run:
         image: Image = self.disk.image()
         # Whoever was lost twice is delivered alone from then on.
         self.history.lonely.update(self.history.subscribed)
-        self.history.deaths += 1
         self.history.attempts = {
             (topic.born, name, spot): 0
             for topic in self.history.last.topics.values()

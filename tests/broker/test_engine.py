@@ -379,7 +379,6 @@ def test_messages_that_are_only_on_disk_are_read_by_the_worker(rig: Rig) -> None
     rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), None)
     rig.publish("orders", b"a", b"b")
     rig.journal._cache.clear()
-    rig.journal._cached_groups.clear()
     worker = rig.attach(is_settled=False)
     while rig.engine.commit_once():
         pass
@@ -392,7 +391,6 @@ def test_slices_arrive_in_order_even_when_the_first_must_be_read_from_disk(rig: 
     rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), None)
     rig.publish("orders", b"a")
     rig.journal._cache.clear()
-    rig.journal._cached_groups.clear()
     worker = rig.attach(is_settled=False)
     rig.engine.commit_once()
     rig.submit("orders", b"b")
@@ -449,7 +447,6 @@ def test_a_message_that_cannot_be_read_is_reported_and_dropped_and_the_rest_arri
     (place,) = rig.journal.index.locate(key, 1, 2)
     place.segment.file.pwrite(place.byte + 30, b"\xff\xff")
     rig.journal._cache.clear()
-    rig.journal._cached_groups.clear()
     worker = rig.attach()
     assert worker.bodies == [b"a", b"c"]
     counted = rig.counts()

@@ -246,7 +246,6 @@ def test_messages_on_disk_are_read_by_the_worker(disk: MemoryDisk, broker: Broke
     broker.create_subscription("orders", "billing", SubscriptionPolicy(), None)
     publish(broker).wait()
     broker.journal._cache.clear()
-    broker.journal._cached_groups.clear()
     inbox = Inbox()
     sink = Sink(DIRECT, inbox.receive, lambda _: None)
     broker.attach("orders", "billing", None, None, 10, 1 << 20, "w", sink)

@@ -135,7 +135,7 @@ def test_a_cancelled_publish_does_not_disturb_its_company() -> None:
 
 def test_waiters_that_are_done_are_left_alone() -> None:
     async def scenario() -> None:
-        gathered = Gathered(asyncio.get_running_loop())
+        gathered = Gathered("t", asyncio.get_running_loop())
         first, second = gathered.add(b"0"), gathered.add(b"1")
         first.cancel()
         gathered.answer(StoreFailed("gone"))

@@ -55,16 +55,19 @@ def tail_left() -> Planting:
 def placeless_checksum() -> Iterator[None]:
     build, digest = group.build, xxhash.xxh3_64_intdigest
 
-    def placeless(records: Any, position: int, durable: int, salt: int, first: int) -> Any:
-        data, places = build(records, position, durable, salt, first)
+    def placeless(
+        room: Any, records: Any, position: int, durable: int, salt: int, first: int
+    ) -> Any:
+        data, places = build(room, records, position, durable, salt, first)
         buffer = bytearray(data)
         for record, place in zip(records, places, strict=True):
             at = place - position
-            buffer[at : at + 8] = digest(record, salt).to_bytes(8, "little")
+            whole = record if isinstance(record, bytes) else b"".join(record)
+            buffer[at : at + 8] = digest(whole, salt).to_bytes(8, "little")
         length = int.from_bytes(buffer[8:12], "little")
         seed = digest(bytes(buffer[:48]), salt)
         buffer[48:56] = digest(bytes(buffer[56:length]), seed).to_bytes(8, "little")
-        return bytes(buffer), places
+        return memoryview(buffer), places
 
     def read(data: Any, at: int, _position: int, salt: int) -> bytes | None:
         length = int.from_bytes(data[at + 8 : at + 12], "little")

@@ -1,5 +1,6 @@
 """A real folder: durable in every part, private, and open once."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -271,3 +272,94 @@ def test_the_lock_of_a_process_that_died_does_not_hold(tmp_path: Path) -> None:
     disk = FolderDisk(folder)
     disk.lock()
     disk.close()
+
+
+def test_groups_from_a_buffer_go_past_the_page_cache_and_are_read_again(disk: FolderDisk) -> None:
+    file = disk.create("a", 4096)
+    data = disk.buffer(1024)
+    data[:] = b"x" * 512 + b"y" * 512
+    file.pwrite_synced(512, data)
+    assert file.pread(0, 4096) == bytes(512) + bytes(data) + bytes(4096 - 1536)
+    file.pwrite(0, b"through the cache")
+    data[:] = b"z" * 1024
+    file.pwrite_synced(1024, data)
+    assert file.pread(0, 17) == b"through the cache"
+    assert file.pread(1024, 1024) == b"z" * 1024
+    file.finish()
+    file.pwrite_synced(0, data)
+    assert file.pread(0, 1024) == b"z" * 1024
+    file.close()
+
+
+def test_a_filesystem_that_refuses_direct_writes_is_written_through_the_cache(
+    disk: FolderDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, tried = os.open, []
+
+    def refuse(path: str, flags: int, *arguments: int, **options: int) -> int:
+        if flags & os.O_DIRECT:
+            tried.append(path)
+            raise OSError(errno.EINVAL, "no direct writes here")
+        return real(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    file = disk.create("a", 4096)
+    data = disk.buffer(512)
+    data[:] = b"x" * 512
+    file.pwrite_synced(0, data)
+    file.pwrite_synced(512, data)
+    assert file.pread(0, 1024) == b"x" * 1024
+    assert tried == ["a"]
+    file.close()
+
+
+def test_a_device_with_larger_sectors_is_written_through_the_cache(
+    disk: FolderDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = os.pwritev, []
+
+    def refuse_first(descriptor: int, parts: tuple[bytes], offset: int, flags: int) -> int:
+        calls.append(descriptor)
+        if len(calls) == 1:
+            raise OSError(errno.EINVAL, "not on a sector")
+        return real(descriptor, parts, offset, flags)
+
+    monkeypatch.setattr(os, "pwritev", refuse_first)
+    file = disk.create("a", 4096)
+    data = disk.buffer(512)
+    data[:] = b"x" * 512
+    file.pwrite_synced(0, data)
+    file.pwrite_synced(512, data)
+    assert file.pread(0, 1024) == b"x" * 1024
+    assert len(calls) == 3
+    file.close()
+
+
+def test_a_direct_write_that_fails_is_raised(
+    disk: FolderDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    file = disk.create("a", 4096)
+    monkeypatch.setattr(os, "pwritev", fail)
+    with pytest.raises(OSError, match="the disk is gone"):
+        file.pwrite_synced(0, disk.buffer(512))
+    file.close()
+
+
+def test_a_short_direct_write_is_continued_through_the_cache(
+    disk: FolderDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.pwritev
+
+    def short(descriptor: int, parts: tuple[memoryview], offset: int, flags: int) -> int:
+        return real(descriptor, (parts[0][:512],), offset, flags)
+
+    monkeypatch.setattr(os, "pwritev", short)
+    file = disk.create("a", 4096)
+    data = disk.buffer(2048)
+    data[:] = bytes(range(256)) * 8
+    file.pwrite_synced(0, data)
+    assert file.pread(0, 2048) == bytes(data)
+    file.close()

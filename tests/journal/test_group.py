@@ -1,11 +1,13 @@
 """Groups: what one write makes durable, and what is still proved when parts of it are gone."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.journal import group
-from penstock.journal.group import EDGE, HEADER_BYTES, align, build, build_footer, parse, rescue
+from penstock.journal.group import EDGE, HEADER_BYTES, Encoded, align, parse, rescue
 from penstock.journal.record import encode
 from penstock.vocabulary.records import Published, TopicDeleted
 
@@ -20,10 +22,37 @@ def record_of(body: bytes) -> bytes:
 records = st.lists(st.binary(max_size=120).map(record_of), min_size=1, max_size=6)
 
 
+def build(
+    encoded: Sequence[Encoded], position: int, durable: int, salt: int, first: int
+) -> tuple[bytes, list[int]]:
+    """A group made in a buffer that was used before."""
+    buffer = memoryview(bytearray(b"\xaa" * 65536))
+    data, places = group.build(buffer, encoded, position, durable, salt, first)
+    return bytes(data), places
+
+
+def build_footer(payload: bytes, position: int, durable: int, salt: int, first: int) -> bytes:
+    """The same for the index of a segment."""
+    buffer = memoryview(bytearray(b"\xaa" * 65536))
+    return bytes(group.build_footer(buffer, payload, position, durable, salt, first))
+
+
 def placed(encoded: list[bytes], at: int = EDGE, size: int = 8192) -> bytes:
     """A segment with one group at `at`."""
     data, _ = build(encoded, SEQUENCE << 32 | at, 7, SALT, 40)
     return (bytes(at) + data).ljust(size, b"\0")
+
+
+@given(records, st.lists(st.booleans(), min_size=6, max_size=6), st.integers(0, 200))
+def test_a_record_in_two_parts_is_the_same_record(
+    encoded: list[bytes], are_split: list[bool], cut: int
+) -> None:
+    mixed: list[Encoded] = [
+        (record[:cut], record[cut:]) if is_split else record
+        for record, is_split in zip(encoded, are_split, strict=False)
+    ]
+    start = SEQUENCE << 32 | EDGE
+    assert build(mixed, start, 7, SALT, 40) == build(encoded, start, 7, SALT, 40)
 
 
 def test_align_goes_to_the_next_edge() -> None:

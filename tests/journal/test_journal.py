@@ -34,7 +34,6 @@ def read(journal: Journal, start: int, end: int) -> list[Published | Copied | No
 
 def without_cache(journal: Journal) -> Journal:
     journal._cache.clear()
-    journal._cached_groups.clear()
     return journal
 
 

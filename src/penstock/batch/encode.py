@@ -40,7 +40,10 @@ class Columns(msgspec.Struct, kw_only=True):
 
 
 _encode = msgpack.Encoder().encode
-_pack_only_bodies = Struct("<BBHIIII").pack
+_encode_into = msgpack.Encoder().encode_into
+_only_bodies_head: Final = Struct("<BBHIIII")
+_pack_only_bodies = _only_bodies_head.pack
+_BODIES_AT: Final = _only_bodies_head.size
 _pack_checksum = layout.CHECKSUM.pack
 SMALL_BYTES_MAX: Final = 64 * KIB
 _ONLY_BODIES_BYTES: Final = layout.HEADER.size + layout.ENTRY_BYTES + layout.CHECKSUM.size
@@ -113,7 +116,7 @@ def encode_many(messages: Sequence[Message | bytes | str]) -> bytes:
             f"batch of {len(messages)} messages is over the limit of {BATCH_COUNT_MAX}; "
             "publish it in smaller parts"
         )
-    data = _encode_plain(messages)
+    data = encode_plain(messages, BODY_BYTES_MAX)
     if data is None:
         data = encode_columns(_columns(list(messages)))
     if len(data) > BATCH_BYTES_MAX:
@@ -124,17 +127,32 @@ def encode_many(messages: Sequence[Message | bytes | str]) -> bytes:
     return data
 
 
-def _encode_plain(messages: Sequence[Any]) -> bytes | None:
-    """The batch when the messages are bytes and small together, else None.
+def encode_plain(messages: Sequence[Any], bytes_max: int) -> bytes | None:
+    """The batch when the messages are bytes, together not above `bytes_max`, else None.
 
     Joining them proves both, faster than looking at each.
     """
     try:
-        if len(b"".join(messages)) > BODY_BYTES_MAX:
+        size = len(b"".join(messages))
+        if size > bytes_max:
             return None
-        return _only_bodies(len(messages), _encode(messages))
+        if size <= SMALL_BYTES_MAX:
+            return _only_bodies(len(messages), _encode(messages))
+        return _large_bodies(messages, size)
     except TypeError:
         return None
+
+
+def _large_bodies(messages: Sequence[Any], size: int) -> bytes:
+    """The same bytes as `_only_bodies` makes, with one copy of the column less."""
+    buffer = bytearray(_ONLY_BODIES_BYTES + size + 5 * (len(messages) + 1))
+    _encode_into(messages, buffer, _BODIES_AT)
+    length = len(buffer) + layout.CHECKSUM.size
+    _only_bodies_head.pack_into(
+        buffer, 0, VERSION, 0, 1, len(messages), length, BODIES, len(buffer) - _BODIES_AT
+    )
+    buffer += _pack_checksum(xxh3_64_intdigest(buffer))
+    return bytes(buffer)
 
 
 def _columns(messages: list[Message | bytes | str]) -> Columns:

@@ -21,6 +21,7 @@ from penstock.delivery.leases import close_bits
 from penstock.delivery.retention import retained_until
 from penstock.delivery.shared import Offer, dispatch
 from penstock.delivery.state import Consumer, Cursor, Lease, Partition, State, Subscription
+from penstock.journal.group import Encoded
 from penstock.journal.journal import Journal
 from penstock.journal.record import encode, encode_published
 from penstock.vocabulary import limits
@@ -71,7 +72,7 @@ class Engine:
         self.wake_worker: Callable[[], None] = _nobody
         self.wake_timer: Callable[[], None] = _nobody
         self._records: list[Record] = []
-        self._encoded: list[bytes] = []
+        self._encoded: list[Encoded] = []
         self._waiters: list[Waiter | None] = []
         self._after: list[Waiter] = []
         self._room: list[Waiter] = []
@@ -85,7 +86,7 @@ class Engine:
         self._records.append(record)
         self._encoded.append(data)
         self._waiters.append(waiter)
-        self.pending_bytes += len(data)
+        self.pending_bytes += len(data) if isinstance(data, bytes) else len(data[1])
         if urgent and not self.is_urgent:
             self.is_urgent = True
             self.wake_commit()

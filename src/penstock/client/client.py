@@ -202,6 +202,20 @@ class Client(Administration):
         InvalidArgument, Unsupported, DiskFull, StoreFailed.
         """
         publisher = self._publishing()
+        if (
+            body.__class__ is bytes
+            and key is None
+            and id is None
+            and not headers
+            and durability is None
+            and json is UNSET
+            and not priority
+            and deliver_at is delay_s is expires_at is ttl_s is None
+            and len(body) <= BODY_BYTES_CUT
+        ):
+            future = publisher.gather(topic, body)
+            if future is not None:
+                return await future
         if json is not UNSET:
             body = _json_body(body, json)
         if (
@@ -220,15 +234,6 @@ class Client(Administration):
             await self._check_durability(topic, durability)
         if not publisher.driver.has_room():
             await publisher.room()
-        if (
-            (route.flying or route.is_crowded)
-            and body.__class__ is bytes
-            and key is None
-            and id is None
-            and not headers
-            and len(body) <= BODY_BYTES_CUT
-        ):
-            return await publisher.publish_gathered(route, body)
         try:
             batch = encode_one(body, key, id, headers)  # type: ignore[arg-type]  # takes text too
         except InvalidArgument as error:

@@ -8,9 +8,10 @@ publisher never waits: with nothing under way its message goes at once.
 from asyncio import AbstractEventLoop, Future
 from typing import Any, Final
 
-from penstock.drivers.port import Stored
+from penstock.client.receipts import place_of
 from penstock.vocabulary.errors import PenstockError
 from penstock.vocabulary.limits import KIB
+from penstock.vocabulary.message import Receipt
 
 BODY_BYTES_CUT: Final = 4 * KIB
 """Larger bodies go alone: for them a batch saves little."""
@@ -20,22 +21,21 @@ COUNT_CUT: Final = 1_000
 class Gathered:
     """Bodies that wait for each other, and who waits for their receipts."""
 
-    __slots__ = ("_loop", "bodies", "futures", "id_start", "partition", "sequence", "stored")
+    __slots__ = ("_loop", "bodies", "futures", "id_start", "partition", "sequence", "topic")
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
+    def __init__(self, topic: str, loop: AbstractEventLoop) -> None:
         self._loop = loop
+        self.topic = topic
         self.bodies: list[bytes] = []
-        self.futures: list[Future[None]] = []
+        self.futures: list[Future[Receipt]] = []
         self.partition = 0
         self.sequence = 0
         """Of the first message; known once the batch is sent."""
         self.id_start = ""
-        self.stored: Stored | None = None
-        """The broker's answer; known once a future is done without an error."""
 
-    def add(self, body: bytes) -> "Future[None]":
-        """Takes a body in; the future is done when the broker answered."""
-        future: Future[None] = Future(loop=self._loop)
+    def add(self, body: bytes) -> "Future[Receipt]":
+        """Takes a body in; the future gets the receipt when the broker answered."""
+        future: Future[Receipt] = Future(loop=self._loop)
         self.bodies.append(body)
         self.futures.append(future)
         return future
@@ -43,18 +43,19 @@ class Gathered:
     def answer(self, stored: Any) -> None:
         """Tells everybody who waits."""
         if isinstance(stored, Exception):
-            self.fail(stored)
+            for future in self.futures:
+                if not future.done():
+                    future.set_exception(fresh(stored))
             return
-        self.stored = stored
-        for future in self.futures:
+        topic, partition, durability = self.topic, self.partition, stored.durability
+        for index, future in enumerate(self.futures):
             if not future.done():
-                future.set_result(None)
-
-    def fail(self, error: Exception) -> None:
-        """Tells everybody that it went wrong."""
-        for future in self.futures:
-            if not future.done():
-                future.set_exception(fresh(error))
+                offset, is_duplicate = place_of(stored, index)
+                position = "" if offset is None else f"{partition}:{offset}"
+                id = f"{self.id_start}{self.sequence + index:x}"
+                future.set_result(
+                    Receipt(topic, partition, offset, position, id, durability, is_duplicate)
+                )
 
 
 def fresh(error: Exception) -> Exception:

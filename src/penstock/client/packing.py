@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from penstock.batch import encode_many
+from penstock.batch import encode_many, encode_plain
 from penstock.batch.encode import key_hashes
 from penstock.client.receipts import Parcel
 from penstock.drivers.port import Capabilities
@@ -45,13 +45,8 @@ def pack_plain(messages: Sequence[Any], partition: int) -> Parcel | None:
     first = messages[0]
     if type(first) is not bytes or len(messages) * len(first) > BYTES_CUT:
         return None
-    try:
-        # Joining proves that there are only bytes, faster than looking at each.
-        if len(messages) > COUNT_CUT or len(b"".join(messages)) > BYTES_CUT:
-            return None
-    except TypeError:
-        return None
-    return Parcel(partition, encode_many(messages), range(len(messages)))
+    batch = encode_plain(messages, BYTES_CUT) if len(messages) <= COUNT_CUT else None
+    return None if batch is None else Parcel(partition, batch, range(len(messages)))
 
 
 def check_fields(messages: Sequence[Any], can: Capabilities) -> None:

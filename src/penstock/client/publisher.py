@@ -16,7 +16,7 @@ from penstock.batch import encode_many
 from penstock.client.gathering import COUNT_CUT as GATHER_COUNT
 from penstock.client.gathering import Gathered, fresh
 from penstock.client.packing import partition_of
-from penstock.client.receipts import Parcel, Receipts, Sent, place_of
+from penstock.client.receipts import Parcel, Receipts, Sent
 from penstock.drivers.port import Answer, Driver, Stored
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
@@ -134,33 +134,22 @@ class Publisher:
             stored.is_duplicate,
         )
 
-    async def publish_gathered(self, route: Route, body: bytes) -> Receipt:
-        """Sends a body together with others of this moment and waits for the receipt."""
+    def gather(self, topic: str, body: bytes) -> "Future[Receipt] | None":
+        """Sends a body together with others of this moment; None when it should go alone."""
+        route = self._routes.get(topic) if topic.__class__ is str else None
+        if route is None or not (route.flying or route.is_crowded):
+            return None
         gathered = route.gathered
         if gathered is None:
-            gathered = route.gathered = Gathered(self._loop)
+            if not self.driver.has_room():
+                return None
+            gathered = route.gathered = Gathered(topic, self._loop)
             self._loop.call_soon(self._send_gathered, route, gathered)
-        index = len(gathered.bodies)
-        future = gathered.add(body)
-        if index + 1 == GATHER_COUNT:
-            self._send_gathered(route, gathered)
         route.flying += 1
-        try:
-            await future
-        finally:
-            route.flying -= 1
-        stored = gathered.stored
-        assert stored is not None
-        offset, is_duplicate = place_of(stored, index)
-        return Receipt(
-            route.topic,
-            gathered.partition,
-            offset,
-            "" if offset is None else f"{gathered.partition}:{offset}",
-            f"{gathered.id_start}{gathered.sequence + index:x}",
-            stored.durability,
-            is_duplicate,
-        )
+        future = gathered.add(body)
+        if len(gathered.bodies) == GATHER_COUNT:
+            self._send_gathered(route, gathered)
+        return future
 
     def _send_gathered(self, route: Route, gathered: Gathered) -> None:
         if route.gathered is not gathered:
@@ -168,14 +157,20 @@ class Publisher:
         route.gathered = None
         count = len(gathered.bodies)
         route.is_crowded = count > 1
+
+        def answer(stored: Any) -> None:
+            route.flying -= count
+            gathered.answer(stored)
+
         try:
+            self.route(route.topic)  # the topic may have been created again meanwhile
             if len(route.sequences) > 1:
                 gathered.partition = self.choose(route, None, None)
             batch = encode_many(gathered.bodies)
-            gathered.sequence = self.send(route, gathered.partition, batch, count, gathered.answer)
+            gathered.sequence = self.send(route, gathered.partition, batch, count, answer)
             gathered.id_start = route.id_start
         except PenstockError as error:
-            gathered.fail(error)
+            answer(error)
 
     # -- any batch -------------------------------------------------------------------------------
 

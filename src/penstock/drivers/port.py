@@ -18,7 +18,8 @@ from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import Cause, Ranges
 
 Answer = Callable[[Any], None]
-"""Called once, on the client's loop, with the result or with an exception object."""
+"""Called once, on the client's loop, with the result or with an exception object; a driver answers
+after the call that asks has returned."""
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,12 +17,12 @@ A record's checksum is seeded with salt and position, so bytes from another plac
 life of the segment never pass. A position is `segment sequence << 32 | byte in the segment`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final
 
 import msgspec
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from penstock.vocabulary.limits import MIB
 
@@ -41,6 +41,10 @@ _SEARCH_BYTES: Final = 64 * 1024
 _SALT_AT: Final = 32
 TORN_BYTES_MAX: Final = 16 * MIB
 """No group is larger."""
+
+
+Encoded = bytes | tuple[bytes, bytes]
+"""The bytes of a record: in one piece, or a large one as its head and its tail."""
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):
@@ -70,40 +74,66 @@ def record_bytes(length: int) -> int:
 
 
 def build(
-    records: list[bytes], position: int, durable_upto: int, salt: int, first_record: int
-) -> tuple[bytes, list[int]]:
-    """A group ready to write, padded to an edge, and the position of each record in it."""
+    buffer: memoryview, records: Sequence[Encoded], position: int, durable_upto: int, salt: int,
+    first_record: int,
+) -> tuple[memoryview, list[int]]:  # fmt: skip
+    """A group ready to write, made in `buffer` and padded to an edge, and each record's position.
+
+    Large records come as (head, tail), so that they are copied once only.
+    """
     parts: list[bytes] = []
+    """Small pieces not yet in the buffer, where they start at `start`."""
     places: list[int] = []
-    at = position + HEADER_BYTES
+    start = end = HEADER_BYTES
     pack = _SUM.pack
     for record in records:
-        places.append(at)
-        parts.append(pack(xxh3_64_intdigest(record, salt ^ at)))
-        parts.append(record)
-        pad = -len(record) & 7
+        place = position + end
+        places.append(place)
+        if isinstance(record, bytes):
+            length = len(record)
+            parts.append(pack(xxh3_64_intdigest(record, salt ^ place)))
+            parts.append(record)
+            end += 8 + length
+        else:
+            head, tail = record
+            length = len(head) + len(tail)
+            digest = xxh3_64(head, salt ^ place)
+            digest.update(tail)
+            parts += (pack(digest.intdigest()), head)
+            end += 8 + length
+            buffer[start : end - len(tail)] = b"".join(parts)
+            buffer[end - len(tail) : end] = tail
+            parts.clear()
+            start = end
+        pad = -length & 7
         if pad:
             parts.append(_PADS[pad])
-        at += 8 + len(record) + pad
-    return _close(parts, len(records), 0, position, durable_upto, salt, first_record), places
+            end += pad
+    buffer[start:end] = b"".join(parts)
+    return _close(buffer, end, len(records), 0, position, durable_upto, salt, first_record), places
 
 
 def build_footer(
-    payload: bytes, position: int, durable_upto: int, salt: int, first_record: int
-) -> bytes:
-    """The last group of a sealed segment."""
-    return _close([payload], 0, FOOTER, position, durable_upto, salt, first_record)
+    buffer: memoryview, payload: bytes, position: int, durable_upto: int, salt: int,
+    first_record: int,
+) -> memoryview:  # fmt: skip
+    """The last group of a sealed segment, made in `buffer`."""
+    end = HEADER_BYTES + len(payload)
+    buffer[HEADER_BYTES:end] = payload
+    return _close(buffer, end, 0, FOOTER, position, durable_upto, salt, first_record)
 
 
 def _close(
-    parts: list[bytes], count: int, flags: int, position: int, durable_upto: int, salt: int,
-    first_record: int,
-) -> bytes:  # fmt: skip
-    payload = b"".join(parts)
-    length = HEADER_BYTES + len(payload)
+    buffer: memoryview, length: int, count: int, flags: int, position: int, durable_upto: int,
+    salt: int, first_record: int,
+) -> memoryview:  # fmt: skip
     head = _HEAD.pack(MAGIC, count, length, flags, position, durable_upto, salt, first_record)
+    payload = buffer[HEADER_BYTES:length]
     checksum = xxh3_64_intdigest(payload, xxh3_64_intdigest(head, salt))
-    return b"".join((head, _SUM.pack(checksum), payload, _PADS[-length % EDGE]))
+    buffer[:HEADER_BYTES] = head + _SUM.pack(checksum)
+    end = align(length)
+    buffer[length:end] = _PADS[end - length]
+    return buffer[:end]
 
 
 def parse(data: bytes | memoryview, at: int, sequence: int, salt: int) -> Group | None:

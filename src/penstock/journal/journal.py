@@ -6,8 +6,7 @@ succeeds proves nothing about the bytes the first one lost.
 """
 
 import os
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Final
@@ -15,22 +14,25 @@ from typing import Final
 import msgspec
 
 from penstock.journal import group, snapshot, superblock
+from penstock.journal.cache import Cache
 from penstock.journal.disk import Disk, File
 from penstock.journal.footer import ENTRY_BYTES, PARTITION_BYTES, Footer
-from penstock.journal.group import HEADER_BYTES, align, record_bytes
+from penstock.journal.group import EDGE, HEADER_BYTES, Encoded, align, record_bytes
 from penstock.journal.index import Index, Place
 from penstock.journal.record import decode, part_of
 from penstock.journal.report import Report
 from penstock.journal.segment import FIRST_GROUP, Header, Segment, encode_header
 from penstock.journal.settings import GROUP_BYTES_MAX, JournalSettings
 from penstock.vocabulary.errors import ProtocolError, RecordDamaged, StoreFailed
+from penstock.vocabulary.limits import KIB, MIB
 from penstock.vocabulary.records import Copied, Published, Record, Unit
 
 SEGMENT_PREFIX: Final = "segment-"
 SNAPSHOTS_KEPT: Final = 2
-RECORD_MEMORY: Final = 400
-"""Bytes a cached record takes besides its data."""
-_ZEROS: Final = bytes(1024 * 1024)
+_BUFFER_BYTES_MIN: Final = 64 * KIB
+_BUFFER_BYTES_MAX: Final = GROUP_BYTES_MAX + 64 * KIB
+_ZERO_BYTES: Final = 1 * MIB
+"""Zeroed at once; a group that comes meanwhile waits for so much."""
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -66,15 +68,14 @@ class Journal:
         self.evidence_below = 0
         """Snapshots below are kept until the next opening: this one found damage."""
         self.must_roll = False
-        self._staged: tuple[int, bytes] | None = None
+        self._buffer = disk.buffer(_BUFFER_BYTES_MIN)
+        """Where the next group is made."""
+        self._staged: tuple[int, memoryview] | None = None
         """(byte in the active segment, group) made and not yet written."""
         self._growth = settings.segment_bytes_min
         self._block_lock = Lock()
         self._spare_lock = Lock()
-        self._cache: dict[int, Record] = {}
-        self._cached_groups: deque[tuple[list[int], int]] = deque()
-        self._cache_bytes = 0
-        self._cache_lock = Lock()
+        self._cache = Cache(settings.cache_bytes)
         self.point = getattr(disk, "point", _no_point)
 
     # -- writing ---------------------------------------------------------------------------------
@@ -85,7 +86,9 @@ class Journal:
         segment = self.active
         return 0 if segment is None else segment.base | segment.end
 
-    def append(self, records: list[Record], encoded: list[bytes], at: int) -> tuple[list[int], int]:
+    def append(
+        self, records: list[Record], encoded: Sequence[Encoded], at: int
+    ) -> tuple[list[int], int]:
         """Makes one group of records from index `at` on, as many as fit.
 
         Returns their positions and the index of the first record that is not in it. The group is
@@ -95,19 +98,20 @@ class Journal:
         if self.failed is not None:
             raise self.failed
         try:
-            segment = self._segment_for(records[at], len(encoded[at]))
-            upto = self._fit(segment, records, encoded, at)
-            start = segment.base | segment.end
-            data, places = group.build(
-                encoded[at:upto], start, self.durable_upto, segment.salt, self.records
-            )
+            segment = self._segment_for(records[at], _length(encoded[at]))
+            lengths = self._fit(segment, records, encoded, at)
         except OSError as error:
             raise self._fail("write", error) from error
+        upto = at + len(lengths)
+        start = segment.base | segment.end
+        data, places = group.build(
+            self._room_for(lengths), encoded[at:upto], start, self.durable_upto, segment.salt,
+            self.records,
+        )  # fmt: skip
         self._staged = (segment.end, data)
         group_records = records[at:upto]
-        lengths = [len(rec) for rec in encoded[at:upto]]
         self.index.note_group(group_records, segment.sequence, places, lengths)
-        self._remember(places, group_records, len(data))
+        self._cache.add(places, group_records, len(data))
         segment.end += len(data)
         self.records += upto - at
         self.bytes_since_snapshot += len(data)
@@ -152,16 +156,29 @@ class Journal:
         )
         return self.failed
 
-    def _fit(self, segment: Segment, records: list[Record], encoded: list[bytes], at: int) -> int:
+    def _fit(
+        self, segment: Segment, records: list[Record], encoded: Sequence[Encoded], at: int
+    ) -> list[int]:
+        """The lengths of the records from `at` on that go into one group."""
         room = min(segment.size - segment.end - self._footer_room(segment), GROUP_BYTES_MAX)
         used = HEADER_BYTES + 512
-        upto = at
-        while upto < len(encoded):
-            used += _cost(records[upto], len(encoded[upto]))
-            if used > room and upto > at:
+        lengths: list[int] = []
+        for index in range(at, len(encoded)):
+            length = _length(encoded[index])
+            used += _cost(records[index], length)
+            if used > room and lengths:
                 break
-            upto += 1
-        return upto
+            lengths.append(length)
+        return lengths
+
+    def _room_for(self, lengths: list[int]) -> memoryview:
+        """A buffer for a group of such records; it grows, but not for one very large record."""
+        need = HEADER_BYTES + EDGE + sum(map(record_bytes, lengths))
+        if need > _BUFFER_BYTES_MAX:
+            return self.disk.buffer(align(need))
+        if need > len(self._buffer):
+            self._buffer = self.disk.buffer(min(2 * align(need), _BUFFER_BYTES_MAX))
+        return self._buffer
 
     def _footer_room(self, segment: Segment) -> int:
         return align(HEADER_BYTES + self.index.footer_bytes(segment.sequence))
@@ -187,15 +204,14 @@ class Journal:
         payload = self.index.encode_footer(segment.sequence)
         start = segment.end
         data = group.build_footer(
-            payload, segment.base | start, self.durable_upto, segment.salt, self.records
-        )
-        try:
-            segment.file.pwrite(start, data)
-        except OSError as error:
-            raise self._fail("write", error) from error
+            self._room_for([len(payload)]), payload, segment.base | start, self.durable_upto,
+            segment.salt, self.records,
+        )  # fmt: skip
+        self._staged = (start, data)
         segment.footer = start
         segment.end = start + len(data)
         self.sync()
+        segment.file.finish()
         self.index.sealed(segment)
         self.point("segment-sealed")
 
@@ -205,8 +221,9 @@ class Journal:
         self._growth = min(self._growth * 2, self.settings.segment_bytes_max)
         sequence = self.last_sequence + 1
         salt = int.from_bytes(os.urandom(8), "little") | 1
-        file.pwrite(0, encode_header(Header(self.store_id, sequence, salt, file.size)))
-        file.sync()
+        header = self._buffer[:FIRST_GROUP]
+        header[:] = encode_header(Header(self.store_id, sequence, salt, file.size))
+        file.pwrite_synced(0, header)
         self.point("segment-opened")
         segment = Segment(file, sequence, salt, file.size)
         self.index.segments[sequence] = segment
@@ -261,12 +278,10 @@ class Journal:
             self.report.notes.append(text)
 
     def _zero(self, file: File) -> None:
+        zeros = self.disk.buffer(min(_ZERO_BYTES, file.size))
         try:
-            for at in range(0, file.size, len(_ZEROS)):
-                file.pwrite(at, _ZEROS[: file.size - at])
-                if at % (8 * 1024 * 1024) == 0:
-                    file.sync()
-            file.sync()
+            for at in range(0, file.size, _ZERO_BYTES):
+                file.pwrite_synced(at, zeros[: file.size - at])
         except OSError:
             file.close()
             with suppress(OSError):
@@ -393,24 +408,6 @@ class Journal:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _remember(self, places: list[int], records: list[Record], size: int) -> None:
-        """Keeps the messages of a group in memory; the oldest groups make room."""
-        fresh = {
-            place: record
-            for place, record in zip(places, records, strict=True)
-            if type(record) is Published
-        }
-        size += RECORD_MEMORY * len(fresh)
-        with self._cache_lock:
-            self._cache.update(fresh)
-            self._cached_groups.append((list(fresh), size))
-            self._cache_bytes += size
-            while self._cache_bytes > self.settings.cache_bytes and len(self._cached_groups) > 1:
-                old, freed = self._cached_groups.popleft()
-                self._cache_bytes -= freed
-                for place in old:
-                    del self._cache[place]
-
     def cached(self, place: Place) -> Record | None:
         """The record at a place when it is in memory."""
         return self._cache.get(place.position)
@@ -488,6 +485,10 @@ def rescan(segment: Segment) -> Footer:
         for position, rec in rows:
             scratch.note(decode(rec), segment.sequence, position & 0xFFFFFFFF, len(rec))
     return Footer(scratch.encode_footer(segment.sequence))
+
+
+def _length(encoded: Encoded) -> int:
+    return len(encoded) if isinstance(encoded, bytes) else len(encoded[0]) + len(encoded[1])
 
 
 def _cost(record: Record, length: int) -> int:

@@ -71,18 +71,21 @@ class MemoryFile:
         self._check_open()
         return bytes(self._content.cache[offset : offset + length])
 
-    def pwrite(self, offset: int, data: bytes) -> None:
+    def pwrite(self, offset: int, data: bytes | memoryview) -> None:
         self._check_open()
-        self._disk.write(self.name, self._content, offset, data)
+        self._disk.write(self.name, self._content, offset, bytes(data))
         self.size = max(self.size, len(self._content.cache))
 
     def sync(self) -> None:
         self._check_open()
         self._disk.sync(self.name, self._content)
 
-    def pwrite_synced(self, offset: int, data: bytes) -> None:
+    def pwrite_synced(self, offset: int, data: bytes | memoryview) -> None:
         self.pwrite(offset, data)
         self._disk.sync(self.name, self._content, offset, len(data))
+
+    def finish(self) -> None:
+        self._check_open()
 
     def close(self) -> None:
         self._is_open = False
@@ -170,6 +173,9 @@ class MemoryDisk:
         self._content(name)
         number = self._begin(Verb.UNLINK, name)
         self._change_names(number, ((name, None),))
+
+    def buffer(self, size: int) -> memoryview:
+        return memoryview(bytearray(size))
 
     def sync_names(self) -> None:
         self._begin(Verb.SYNC_NAMES)

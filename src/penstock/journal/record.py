@@ -35,6 +35,9 @@ _DELIVERED: Final = Struct("<IBBHIIIQQ")
 # [reason, consumer]; the flags are the cause.
 _RETURNED: Final = Struct("<IBBHIIIQq")
 
+SPLIT_BYTES: Final = 8 * 1024
+"""Batches above are not copied to stand behind their head."""
+
 PUBLISHED, COPIED, SETTLED, DELIVERED, RETURNED, OTHER, UNIT = range(1, 8)
 
 # The position in this tuple is the flags byte on disk: append only, never reorder.
@@ -61,7 +64,8 @@ _encode_other: Final = msgspec.msgpack.Encoder().encode
 def encode(record: r.Record) -> bytes:
     """The bytes of a record, without checksum."""
     encoder = _ENCODERS.get(type(record), _other)
-    return encoder(record)
+    data = encoder(record)
+    return data if isinstance(data, bytes) else b"".join(data)
 
 
 def decode(data: bytes) -> r.Record:
@@ -94,29 +98,29 @@ def part_of(record: r.Record, key: int, offset: int) -> r.Published | r.Copied |
     return None
 
 
-def encode_published(record: r.Published) -> bytes:
-    """The bytes of the commonest record."""
-    kept = record.kept
-    tail = record.batch if kept is None else array("I", kept).tobytes() + record.batch
-    return (
-        _PUBLISHED.pack(
-            _PUBLISHED.size + len(tail),
-            PUBLISHED,
-            0 if kept is None else 1,
-            record.partition,
-            record.topic_id,
-            record.ledger,
-            record.base,
-            record.count,
-            0 if kept is None else len(kept),
-            record.publisher,
-            record.epoch,
-            record.target,
-            record.sequence,
-            record.published_at,
-        )
-        + tail
+def encode_published(record: r.Published) -> bytes | tuple[bytes, bytes]:
+    """The bytes of the commonest record; a large one in two parts, so that nothing is copied."""
+    kept, batch = record.kept, record.batch
+    extra = b"" if kept is None else array("I", kept).tobytes()
+    head = _PUBLISHED.pack(
+        _PUBLISHED.size + len(extra) + len(batch),
+        PUBLISHED,
+        0 if kept is None else 1,
+        record.partition,
+        record.topic_id,
+        record.ledger,
+        record.base,
+        record.count,
+        0 if kept is None else len(kept),
+        record.publisher,
+        record.epoch,
+        record.target,
+        record.sequence,
+        record.published_at,
     )
+    if len(batch) > SPLIT_BYTES:
+        return head + extra, batch
+    return head + extra + batch if extra else head + batch
 
 
 def _read_published(data: bytes, flags: int, partition: int, topic_id: int) -> r.Published:
@@ -276,7 +280,7 @@ def _unpack_ranges(data: bytes) -> r.Ranges:
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
-_ENCODERS: Final[dict[Any, Callable[[Any], bytes]]] = {
+_ENCODERS: Final[dict[Any, Callable[[Any], bytes | tuple[bytes, bytes]]]] = {
     r.Published: encode_published,
     r.Copied: _copied,
     r.Settled: _settled,

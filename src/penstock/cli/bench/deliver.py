@@ -9,10 +9,10 @@ from penstock.cli.bench.broker import opened
 from penstock.cli.bench.plan import SUBSCRIPTION, TOPIC, Budget, Plan
 from penstock.cli.bench.publish import rates
 
-AHEAD_MAX: Final = 50_000
+AHEAD_MAX: Final = 100_000
 """Messages under way: publishers that are further ahead wait for the consumer."""
 AHEAD_S: Final = 0.001
-CREDIT: Final = 20_000
+CREDIT: Final = 50_000
 PATIENCE_S: Final = 60.0
 """A consumer that is not done this long after the last publish has lost something."""
 

@@ -6,7 +6,7 @@ one `pwrite` and one `fdatasync`.
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -22,18 +22,30 @@ _ZEROS: Final = bytes(MIB)
 
 def sync_times(folder: Path, seconds: float, size: int = SMALL_BYTES) -> list[float]:
     """How long each small synced write takes, one after the other."""
-    with _zeroed(folder) as descriptor:
-        data = os.urandom(size)
-        times: list[float] = []
-        at = 0
+    times: list[float] = []
+    with writing(folder, size) as write:
         ends = time.perf_counter() + seconds
         while time.perf_counter() < ends:
             began = time.perf_counter()
+            write()
+            times.append(time.perf_counter() - began)
+    return times
+
+
+@contextmanager
+def writing(folder: Path, size: int = SMALL_BYTES) -> Iterator[Callable[[], None]]:
+    """A function that does one small synced write."""
+    with _zeroed(folder) as descriptor:
+        data = os.urandom(size)
+        at = 0
+
+        def write() -> None:
+            nonlocal at
             os.pwrite(descriptor, data, at)
             os.fdatasync(descriptor)
-            times.append(time.perf_counter() - began)
             at = (at + size) % (FILE_BYTES - size)
-    return times
+
+        yield write
 
 
 def sync_limit(folder: Path, seconds: float) -> tuple[float, Latency]:

@@ -261,8 +261,8 @@ def _nothing_lost(row: str, count: int) -> Figure:
 
 ROWS: Final = (
     Row("batches", "publish", {"batch": 1_000}, judge_batches),
-    Row("kilobytes", "publish", {"batch": 100, "size": 1_000}, judge_kilobytes),
-    Row("end-to-end", "end-to-end", {"batch": 100}, judge_end_to_end),
+    Row("kilobytes", "publish", {"batch": 100, "size": 1_000, "in_flight": 20}, judge_kilobytes),
+    Row("end-to-end", "end-to-end", {"batch": 100, "in_flight": 64}, judge_end_to_end),
     Row("callers", "callers", {}, judge_callers),
     Row("latency", "latency", {}, judge_latency),
     Row("latency-busy", "latency-busy", {}, judge_latency_busy),

@@ -1,6 +1,7 @@
 """The durable state of a topic ↔ plain lists, one piece of a snapshot each."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -9,6 +10,31 @@ from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
+
+
+class Extra(NamedTuple):
+    """A part of the state that few objects have, known by a name: absent when `dump` gives None."""
+
+    name: str
+    dump: Callable[[Any], Any]
+    load: Callable[[Any, Any], None]
+
+
+TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
+PARTITION_EXTRAS: Final[tuple[Extra, ...]] = ()
+SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = ()
+CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()
+
+
+def _dump(extras: tuple[Extra, ...], owner: object) -> dict[str, Any] | None:
+    found = {extra.name: value for extra in extras if (value := extra.dump(owner)) is not None}
+    return found or None
+
+
+def _load(extras: tuple[Extra, ...], owner: object, found: dict[str, Any] | None) -> None:
+    for extra in extras:
+        if found is not None and extra.name in found:
+            extra.load(owner, found[extra.name])
 
 
 def topic_state(topic: Topic) -> list[Any]:
@@ -21,6 +47,7 @@ def topic_state(topic: Topic) -> list[Any]:
         topic.applied,
         [_partition_state(partition) for partition in topic.partitions],
         [_subscription_state(subscription) for subscription in topic.durable_subscriptions()],
+        _dump(TOPIC_EXTRAS, topic),
     ]
 
 
@@ -39,6 +66,7 @@ def _partition_state(partition: Partition) -> list[Any]:
         partition.held,
         partition.held_bytes,
         partition.aimed.state() if partition.aimed is not None else None,
+        _dump(PARTITION_EXTRAS, partition),
     ]
 
 
@@ -49,6 +77,7 @@ def _subscription_state(subscription: Subscription) -> list[Any]:
         subscription.policy,
         subscription.created_at,
         [_cursor_state(cursor) for cursor in subscription.cursors],
+        _dump(SUBSCRIPTION_EXTRAS, subscription),
     ]
 
 
@@ -64,12 +93,13 @@ def _cursor_state(cursor: Cursor) -> list[Any]:
         cursor.dead,
         cursor.expired,
         cursor.dropped,
+        _dump(CURSOR_EXTRAS, cursor),
     ]
 
 
 def restore_topic(state: State, piece: list[Any], now: int, wall: int) -> Topic:
     """Puts a topic from a snapshot into the state."""
-    topic_id, name, policy, created_at, applied, partitions, subscriptions = piece
+    topic_id, name, policy, created_at, applied, partitions, subscriptions, extras = piece
     record = TopicCreated(
         topic_id, name, len(partitions), msgspec.convert(policy, TopicPolicy), created_at
     )
@@ -80,11 +110,12 @@ def restore_topic(state: State, piece: list[Any], now: int, wall: int) -> Topic:
         _restore_partition(partition, row)
     for row in subscriptions:
         _restore_subscription(state, topic, row, now, wall)
+    _load(TOPIC_EXTRAS, topic, extras)
     return topic
 
 
 def _restore_partition(partition: Partition, row: list[Any]) -> None:
-    next_offset, released, retained, publishers, lost, held, held_bytes, aimed = row
+    next_offset, released, retained, publishers, lost, held, held_bytes, aimed, extras = row
     partition.next_offset = partition.reserved = next_offset
     partition.released = RangeSet.restored(released)
     partition.retained = retained
@@ -98,10 +129,11 @@ def _restore_partition(partition: Partition, row: list[Any]) -> None:
     partition.lost = None if lost is None else RangeSet.restored(lost)
     partition.held, partition.held_bytes = held, held_bytes
     partition.aimed = None if aimed is None else RangeSet.restored(aimed)
+    _load(PARTITION_EXTRAS, partition, extras)
 
 
 def _restore_subscription(state: State, topic: Topic, row: list[Any], now: int, wall: int) -> None:
-    subscription_id, name, policy, created_at, cursors = row
+    subscription_id, name, policy, created_at, cursors, extras = row
     record = SubscriptionCreated(
         topic.id, subscription_id, name, (), msgspec.convert(policy, SubscriptionPolicy), created_at
     )
@@ -111,6 +143,7 @@ def _restore_subscription(state: State, topic: Topic, row: list[Any], now: int, 
         cursor = Cursor(subscription, partition, 0)
         _restore_cursor(cursor, fields, now, wall)
         subscription.cursors.append(cursor)
+    _load(SUBSCRIPTION_EXTRAS, subscription, extras)
 
 
 def _restore_cursor(cursor: Cursor, fields: list[Any], now: int, wall: int) -> None:
@@ -125,4 +158,5 @@ def _restore_cursor(cursor: Cursor, fields: list[Any], now: int, wall: int) -> N
     if reasons:
         cursor.reasons = {offset: (reason, who) for offset, (reason, who) in reasons.items()}
     cursor.doomed = RangeSet.restored(doomed) if doomed else None
-    cursor.attached, cursor.acked, cursor.dead, cursor.expired, cursor.dropped = fields[5:]
+    cursor.attached, cursor.acked, cursor.dead, cursor.expired, cursor.dropped = fields[5:10]
+    _load(CURSOR_EXTRAS, cursor, fields[10])

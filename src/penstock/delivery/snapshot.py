@@ -8,6 +8,7 @@ import msgspec
 from penstock.delivery.apply import add_subscription, add_topic
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
+from penstock.delivery.traits import Traits
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
 
@@ -21,7 +22,13 @@ class Extra(NamedTuple):
 
 
 TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
-PARTITION_EXTRAS: Final[tuple[Extra, ...]] = ()
+PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra(
+        "traits",
+        lambda partition: partition.traits and partition.traits.dump(),
+        lambda partition, found: setattr(partition, "traits", Traits.restored(found)),
+    ),
+)
 SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = ()
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()
 

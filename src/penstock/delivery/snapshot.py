@@ -26,11 +26,16 @@ PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra(
         "traits",
         lambda partition: partition.traits and partition.traits.dump(),
-        lambda partition, found: setattr(partition, "traits", Traits.restored(found)),
+        lambda partition, found: _load_traits(partition, found),
     ),
 )
 SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = ()
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()
+
+
+def _load_traits(partition: Partition, found: list[Any]) -> None:
+    partition.traits = Traits.restored(found)
+    partition.traits.count_live(partition.released)
 
 
 def _dump(extras: tuple[Extra, ...], owner: object) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 import msgspec
 
 from penstock.delivery.apply import add_subscription, add_topic, start_cursors
+from penstock.delivery.reader import check_topic_unplanned, check_unplanned
 from penstock.delivery.state import State, Subscription, Topic
 from penstock.vocabulary import limits, names
 from penstock.vocabulary.errors import (
@@ -68,9 +69,10 @@ def check_topic_policy(policy: TopicPolicy) -> None:
 
 def check_subscription_policy(policy: SubscriptionPolicy) -> None:
     """Raises InvalidArgument or Unsupported when a value makes no sense."""
-    if policy.kind is not Kind.SHARED:
+    if policy.kind not in (Kind.SHARED, Kind.READER):
         raise Unsupported(
-            f"subscription kind {policy.kind.value!r} is not available here yet; use 'shared'"
+            f"subscription kind {policy.kind.value!r} is not available here yet; use 'shared' or "
+            "'reader'"
         )
     if policy.qos != 1:
         raise Unsupported(f"qos {policy.qos} is not available here yet; use 1")
@@ -121,6 +123,7 @@ def decide_delete_topic(state: State, topic: Topic) -> TopicDeleted:
                 f"topic {topic.name!r} has consumers on subscription {subscription.name!r}; "
                 "close them first"
             )
+        check_topic_unplanned(subscription)
         dead = state.names.get(names.dead_topic(topic.name, subscription.name))
         if dead is not None and any(partition.held for partition in dead.partitions):
             raise TopicInUse(
@@ -202,12 +205,13 @@ def decide_alter_subscription(
 
 
 def decide_delete_subscription(subscription: Subscription) -> SubscriptionDeleted:
-    """Raises SubscriptionInUse while consumers are connected."""
+    """Raises SubscriptionInUse while consumers are connected or a reader has a planned range."""
     if subscription.consumers:
         raise SubscriptionInUse(
             f"subscription {subscription.name!r} has {len(subscription.consumers)} consumer(s); "
             "close them first"
         )
+    check_unplanned(subscription)
     subscription.is_removing = True
     return SubscriptionDeleted(subscription.topic.id, subscription.id)
 

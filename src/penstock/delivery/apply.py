@@ -11,6 +11,7 @@ from penstock.delivery.effects import Effects
 from penstock.delivery.holding import drop_retained, forget_trials, lose, release, remove, retain
 from penstock.delivery.leases import make_ready, withdraw
 from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.delivery.reader import apply_reader_moved, apply_reader_opened
 from penstock.delivery.state import (
     UNTRIED,
     Cursor,
@@ -450,4 +451,6 @@ _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
     r.Detached: _detached,
     r.Started: _started,
     r.Unit: _unit,
+    r.ReaderOpened: apply_reader_opened,
+    r.ReaderMoved: apply_reader_moved,
 }

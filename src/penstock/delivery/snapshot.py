@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.delivery.apply import add_subscription, add_topic
 from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.delivery.reader import dump_reader, load_reader
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
@@ -22,7 +23,7 @@ class Extra(NamedTuple):
 
 TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
 PARTITION_EXTRAS: Final[tuple[Extra, ...]] = ()
-SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = ()
+SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("reader", dump_reader, load_reader),)
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()
 
 

@@ -32,8 +32,8 @@ from penstock.vocabulary.limits import PENDING_BYTES_MAX
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.records import Cause, Ranges
 
-FILE: Final = Capabilities(scheme="file", durability=Durability.SYNCED)
-MEMORY: Final = Capabilities(scheme="memory", durability=Durability.MEMORY)
+FILE: Final = Capabilities(scheme="file", durability=Durability.SYNCED, has_readers=True)
+MEMORY: Final = Capabilities(scheme="memory", durability=Durability.MEMORY, has_readers=True)
 DEAD_REASON: Final = "penstock-dead-reason"
 
 
@@ -384,4 +384,16 @@ _HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.Redrive: _redrive,
     q.PurgeDead: _purge_dead,
     q.Stats: lambda b, _: b.stats(),
+    q.OpenReader: lambda b, r: b.open_reader(r.topic, r.reader, r.owner, r.start),
+    q.DescribeReader: lambda b, r: b.describe_reader(r.topic, r.reader),
+    q.PlanRanges: lambda b, r: b.plan(
+        r.topic, r.reader, r.owner, r.max_messages, r.max_bytes, r.after
+    ),
+    q.ReadRange: lambda b, r: b.read_range(
+        r.topic, r.reader, r.owner, r.partition, r.start, r.end, r.bytes_max
+    ),
+    q.CommitReader: lambda b, r: b.commit_reader(r.topic, r.reader, r.owner, r.ends),
+    q.ReleaseReader: lambda b, r: b.release_reader(
+        r.topic, r.reader, r.owner, is_forced=r.is_forced
+    ),
 }

@@ -173,6 +173,18 @@ class PublisherForgotten(UsageError):
     code = "publisher-forgotten"
 
 
+class ReaderFenced(UsageError):
+    """A newer owner has opened this reader; this one may not use it any more."""
+
+    code = "reader-fenced"
+
+
+class NotPlanned(UsageError):
+    """A reader may move its progress only forward, and only inside its planned range."""
+
+    code = "not-planned"
+
+
 # -- bytes --------------------------------------------------------------------------------------
 
 
@@ -215,6 +227,12 @@ class DeadLetterFull(Unavailable):
     """The dead-letter topic is at its size cap; the source message waits."""
 
     code = "dead-letter-full"
+
+
+class HeldByReader(Unavailable):
+    """The topic is at its size limit, and only what a reader has planned to read could go."""
+
+    code = "held-by-reader"
 
 
 # -- the store ---------------------------------------------------------------------------------

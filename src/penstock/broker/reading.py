@@ -64,7 +64,7 @@ class Reading(Looking):
 
     # -- plan ------------------------------------------------------------------------------------
 
-    def plan(
+    def plan_ranges(
         self, topic_name: str, name: str, owner: str, max_messages: int | None,
         max_bytes: int | None, after: Mapping[int, int] | None,
     ) -> list[PlannedRange]:  # fmt: skip
@@ -153,7 +153,7 @@ class Reading(Looking):
             at = low
             while at < high:
                 for upto, each in self._sizes(cursor.partition, at, high):
-                    fits = min(upto - at, (budget - used) // each)
+                    fits = min(upto - at, max(0, budget - used) // each)
                     if not fits and not taken and is_sure:
                         fits = 1
                     taken += fits

@@ -386,7 +386,7 @@ _HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.Stats: lambda b, _: b.stats(),
     q.OpenReader: lambda b, r: b.open_reader(r.topic, r.reader, r.owner, r.start),
     q.DescribeReader: lambda b, r: b.describe_reader(r.topic, r.reader),
-    q.PlanRanges: lambda b, r: b.plan(
+    q.PlanRanges: lambda b, r: b.plan_ranges(
         r.topic, r.reader, r.owner, r.max_messages, r.max_bytes, r.after
     ),
     q.ReadRange: lambda b, r: b.read_range(

@@ -223,6 +223,25 @@ def test_plans_at_the_same_time_never_overlap() -> None:
     assert offsets == list(range(400))
 
 
+def test_a_plan_that_another_overtook_is_made_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(rig)
+    fill(rig, 10)
+    share = rig.broker._ends
+    others: list[Any] = []
+
+    def plan_first(*arguments: Any) -> Any:
+        if not others:
+            others.append(None)
+            others.extend(desk.plan(3))
+        return share(*arguments)
+
+    monkeypatch.setattr(rig.broker, "_ends", plan_first)
+    assert desk.plan(4) == [(0, 3, 7)]
+    assert others == [None, (0, 0, 3)]
+
+
 def test_a_long_range_comes_in_pieces(rig: Rig) -> None:
     desk = Desk(rig)
     made = fill(rig, 40)
@@ -429,7 +448,8 @@ def test_purge_and_redrive_leave_what_is_planned(rig: Rig) -> None:
     assert desk.counts() == (5, 3, 0, 2)
 
 
-def test_a_plan_made_while_dead_letters_are_chosen_is_respected(rig: Rig) -> None:
+@pytest.mark.parametrize("what", ["purge_dead", "redrive"])
+def test_a_plan_made_while_dead_letters_are_chosen_is_respected(rig: Rig, what: str) -> None:
     dead_letters(rig, 3)
     desk = Desk(rig, topic="orders.dead.billing")
 
@@ -437,9 +457,10 @@ def test_a_plan_made_while_dead_letters_are_chosen_is_respected(rig: Rig) -> Non
         desk.plan()
         return True
 
-    rig.broker.purge_dead("orders", "billing", plan_first, None, is_dry=False)
-    rig.broker.redrive("orders", "billing", plan_first, None, is_dry=False)
+    getattr(rig.broker, what)("orders", "billing", plan_first, None, is_dry=False)
     assert len(desk.read(0, 0, 3)) == 3
+    assert desk.counts() == (3, 0, 3, 0)
+    assert rig.counts().waiting == 0
 
 
 # -- restarts, compaction, damage ----------------------------------------------------------------
@@ -677,7 +698,7 @@ class Story:
 STEPS = ["publish", "publish", "plan", "commit", "ack", "open", "compact", "snapshot", "stop"]
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 6)), max_size=30))
 def test_whatever_happens_a_planned_range_reads_the_same(todo: list[tuple[str, int]]) -> None:
     story = Story()

@@ -324,6 +324,17 @@ def test_a_reader_survives_a_snapshot(scene: Scene) -> None:
     assert reader.decide_commit(again, "run-2", {0: 5}) is not None
 
 
+def test_a_snapshot_knows_nothing_of_what_is_only_decided(scene: Scene) -> None:
+    scene.plan(5)
+    before = reader.dump_reader(scene.subscription)
+    pieces = _through_bytes(topic_state(scene.topic))
+    reader.decide_plan(scene.subscription, "run-1", {0: 8})
+    reader.decide_commit(scene.subscription, "run-1", {0: 2})
+    reader.decide_open(scene.subscription, "run-2")
+    assert reader.dump_reader(scene.subscription) == before
+    assert _through_bytes(topic_state(scene.topic)) == pieces
+
+
 def test_a_reader_never_opened_needs_no_room_in_a_snapshot() -> None:
     world = World()
     fresh = world.subscribe(world.topic(), "tables", READER)

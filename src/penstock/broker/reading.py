@@ -227,7 +227,7 @@ class Reading(Looking):
                     lowest=f"{partition}:{place.progress[partition]}",
                 )
             gone = tuple(gap for low, high in lost for gap in cursor.done.gaps(low, high))
-        if gone:
+        if gone and self.journal.failed is None:
             for low, high in gone:
                 self.journal.note(
                     f"{cursor.partition.topic.name}: messages {low}–{high - 1} cannot be read "

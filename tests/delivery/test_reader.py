@@ -109,6 +109,8 @@ def test_the_planned_ranges_of_several_readers_are_one_answer(scene: Scene) -> N
         scene.world.apply(the(reader.decide_plan(each, "run-1", {0: end})))
     assert scene.planned() == [(0, 5), (8, 9)]
     partition = scene.topic.partitions[0]
+    assert reader.protect_planned(partition, 3, 9) == [(3, 5), (8, 9)]
+    assert reader.protect_planned(partition, 5, 8) == []
     assert reader.is_held_by_reader(partition, 4, 6)
     assert not reader.is_held_by_reader(partition, 5, 8)
     assert reader.outside_planned(partition, [(0, 2), (4, 10)]) == ((5, 8), (9, 10))

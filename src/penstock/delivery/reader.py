@@ -53,9 +53,18 @@ def planned_ranges(partition: Partition) -> list[tuple[int, int]]:
     return merged
 
 
+def protect_planned(partition: Partition, start: int, end: int) -> list[tuple[int, int]]:
+    """The parts of start…end that a reader has planned to read and that must stay."""
+    return [
+        (max(low, start), min(high, end))
+        for low, high in planned_ranges(partition)
+        if low < end and start < high
+    ]
+
+
 def is_held_by_reader(partition: Partition, start: int, end: int) -> bool:
     """True when a reader has planned to read any of start…end."""
-    return any(low < end and start < high for low, high in planned_ranges(partition))
+    return bool(protect_planned(partition, start, end))
 
 
 def outside_planned(partition: Partition, ranges: Iterable[tuple[int, int]]) -> Ranges:

@@ -447,10 +447,10 @@ _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
     r.SubscriptionCreated: _subscription_created,
     r.SubscriptionAltered: _subscription_altered,
     r.SubscriptionDeleted: _subscription_deleted,
+    r.ReaderOpened: apply_reader_opened,
+    r.ReaderMoved: apply_reader_moved,
     r.Attached: _attached,
     r.Detached: _detached,
     r.Started: _started,
     r.Unit: _unit,
-    r.ReaderOpened: apply_reader_opened,
-    r.ReaderMoved: apply_reader_moved,
 }

@@ -32,8 +32,8 @@ from penstock.vocabulary.limits import PENDING_BYTES_MAX
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.records import Cause, Ranges
 
-FILE: Final = Capabilities(scheme="file", durability=Durability.SYNCED, has_readers=True)
-MEMORY: Final = Capabilities(scheme="memory", durability=Durability.MEMORY, has_readers=True)
+FILE: Final = Capabilities(scheme="file", durability=Durability.SYNCED)
+MEMORY: Final = Capabilities(scheme="memory", durability=Durability.MEMORY)
 DEAD_REASON: Final = "penstock-dead-reason"
 
 
@@ -380,10 +380,6 @@ _HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.AlterSubscription: lambda b, r: b.alter_subscription(r.topic, r.subscription, r.changes),
     q.DeleteSubscription: lambda b, r: b.delete_subscription(r.topic, r.subscription),
     q.ListSubscriptions: lambda b, r: b.subscriptions(r.topic),
-    q.Peek: _peek,
-    q.Redrive: _redrive,
-    q.PurgeDead: _purge_dead,
-    q.Stats: lambda b, _: b.stats(),
     q.OpenReader: lambda b, r: b.open_reader(r.topic, r.reader, r.owner, r.start),
     q.DescribeReader: lambda b, r: b.describe_reader(r.topic, r.reader),
     q.PlanRanges: lambda b, r: b.plan_ranges(
@@ -396,4 +392,8 @@ _HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.ReleaseReader: lambda b, r: b.release_reader(
         r.topic, r.reader, r.owner, is_forced=r.is_forced
     ),
+    q.Peek: _peek,
+    q.Redrive: _redrive,
+    q.PurgeDead: _purge_dead,
+    q.Stats: lambda b, _: b.stats(),
 }

@@ -71,42 +71,6 @@ class ListSubscriptions(msgspec.Struct, frozen=True):
     topic: str | None
 
 
-class Peek(msgspec.Struct, frozen=True):
-    """A list of (partition, Frame): held messages, oldest first, leased to nobody."""
-
-    topic: str
-    limit: int
-    partition: int | None
-    after: int
-
-
-class Filter(msgspec.Struct, frozen=True):
-    """Which dead letters are meant; every given condition must hold."""
-
-    id: str | None = None
-    reason_contains: str | None = None
-
-
-class Redrive(msgspec.Struct, frozen=True):
-    """How many dead letters went back, or would go when `is_dry`."""
-
-    topic: str
-    subscription: str
-    which: Filter
-    limit: int | None
-    is_dry: bool
-
-
-class PurgeDead(msgspec.Struct, frozen=True):
-    """How many dead letters were removed for good, or would be when `is_dry`."""
-
-    topic: str
-    subscription: str
-    which: Filter
-    limit: int | None
-    is_dry: bool
-
-
 class OpenReader(msgspec.Struct, frozen=True):
     """A ReaderState, once `owner` owns the reader, which is created when missing."""
 
@@ -164,6 +128,42 @@ class ReleaseReader(msgspec.Struct, frozen=True):
     is_forced: bool
 
 
+class Peek(msgspec.Struct, frozen=True):
+    """A list of (partition, Frame): held messages, oldest first, leased to nobody."""
+
+    topic: str
+    limit: int
+    partition: int | None
+    after: int
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Which dead letters are meant; every given condition must hold."""
+
+    id: str | None = None
+    reason_contains: str | None = None
+
+
+class Redrive(msgspec.Struct, frozen=True):
+    """How many dead letters went back, or would go when `is_dry`."""
+
+    topic: str
+    subscription: str
+    which: Filter
+    limit: int | None
+    is_dry: bool
+
+
+class PurgeDead(msgspec.Struct, frozen=True):
+    """How many dead letters were removed for good, or would be when `is_dry`."""
+
+    topic: str
+    subscription: str
+    which: Filter
+    limit: int | None
+    is_dry: bool
+
+
 class Stats(msgspec.Struct, frozen=True):
     """A dict: the broker in numbers."""
 
@@ -178,14 +178,14 @@ Request = (
     | AlterSubscription
     | DeleteSubscription
     | ListSubscriptions
-    | Peek
-    | Redrive
-    | PurgeDead
-    | Stats
     | OpenReader
     | DescribeReader
     | PlanRanges
     | ReadRange
     | CommitReader
     | ReleaseReader
+    | Peek
+    | Redrive
+    | PurgeDead
+    | Stats
 )

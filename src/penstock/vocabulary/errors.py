@@ -105,6 +105,18 @@ class PositionNotHeld(UsageError):
     code = "position-not-held"
 
 
+class ReaderFenced(UsageError):
+    """A newer owner has opened this reader; this one may not use it any more."""
+
+    code = "reader-fenced"
+
+
+class NotPlanned(UsageError):
+    """A reader may move its progress only forward, and only inside its planned range."""
+
+    code = "not-planned"
+
+
 class AlreadySettled(UsageError):
     """This message object was already acked, nacked or rejected."""
 
@@ -173,18 +185,6 @@ class PublisherForgotten(UsageError):
     code = "publisher-forgotten"
 
 
-class ReaderFenced(UsageError):
-    """A newer owner has opened this reader; this one may not use it any more."""
-
-    code = "reader-fenced"
-
-
-class NotPlanned(UsageError):
-    """A reader may move its progress only forward, and only inside its planned range."""
-
-    code = "not-planned"
-
-
 # -- bytes --------------------------------------------------------------------------------------
 
 
@@ -230,7 +230,7 @@ class DeadLetterFull(Unavailable):
 
 
 class HeldByReader(Unavailable):
-    """The topic is at its size limit, and only what a reader has planned to read could go."""
+    """The topic is at its `max_bytes`, and only what a reader has planned could be removed."""
 
     code = "held-by-reader"
 

@@ -141,6 +141,8 @@ class Rebuild:
                 topic.applied = position
         for key, start, end in effects.released:
             self.journal.index.release(key, start, end)
+        for key, base, mask in effects.scattered:
+            self.journal.index.release_mask(key, base, mask)
         for key in effects.forgotten:
             self.journal.index.forget(key)
 

@@ -84,6 +84,15 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
     subscription_id: int
     outcome: Outcome
     ranges: Ranges
+    mask: bytes = b""
+    """Bits of the messages that are meant, from the start of the only range on; empty = all."""
+
+    @property
+    def count(self) -> int:
+        """How many messages are meant."""
+        if self.mask:
+            return int.from_bytes(self.mask, "little").bit_count()
+        return sum(end - start for start, end in self.ranges)
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
@@ -112,6 +121,11 @@ class Returned(msgspec.Struct, frozen=True, gc=False):
     decided_at: int
     reason: str
     consumer: str
+
+    @property
+    def count(self) -> int:
+        """How many messages are meant."""
+        return sum(end - start for start, end in self.ranges)
 
 
 class Removed(msgspec.Struct, frozen=True, gc=False):

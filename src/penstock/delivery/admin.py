@@ -110,6 +110,11 @@ def decide_create_topic(
 def decide_alter_topic(topic: Topic, policy: TopicPolicy) -> TopicAltered | None:
     """A record for the new policy, or None when nothing changes."""
     check_topic_policy(policy)
+    if policy.on_duplicate is not topic.policy.on_duplicate:
+        raise InvalidArgument(
+            f"on_duplicate of topic {topic.name!r} is {topic.policy.on_duplicate.value!r} and "
+            "cannot change: older ids are not known; create another topic"
+        )
     return None if policy == topic.policy else TopicAltered(topic.id, policy)
 
 

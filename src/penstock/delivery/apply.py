@@ -7,6 +7,7 @@ bytes are free, which subscriptions have something to hand out, what is doomed.
 from collections.abc import Callable
 from typing import Any, Final
 
+from penstock.batch.given import PLAIN, messages_in
 from penstock.delivery.effects import Effects
 from penstock.delivery.holding import drop_retained, forget_trials, lose, release, remove, retain
 from penstock.delivery.leases import make_ready, withdraw
@@ -21,6 +22,7 @@ from penstock.delivery.state import (
     Topic,
     Trial,
 )
+from penstock.delivery.unique import remember
 from penstock.vocabulary import names
 from penstock.vocabulary import records as r
 from penstock.vocabulary.message import Durability
@@ -71,6 +73,8 @@ def apply_published(state: State, record: r.Published, effects: Effects) -> None
         is_covered = _offer(topic, partition.index, record, effects)
     if not is_covered:
         retain(partition, record, effects)
+    if record.batch[2:4] != PLAIN:
+        remember(partition, record)
 
 
 def _offer(topic: Topic, index: int, record: r.Published, effects: Effects) -> bool:
@@ -112,8 +116,14 @@ def _remember_publisher(partition: Partition, record: r.Published) -> None:
             return
         former = publisher.former or Publisher(record.epoch, record.published_at)
         publisher.former = publisher = former
-    publisher.first = record.sequence if record.kept is None else record.sequence + record.kept[0]
-    publisher.last = publisher.first + record.count - 1
+    if record.kept is None:
+        publisher.first, publisher.last = record.sequence, record.sequence + record.count - 1
+    else:
+        count = messages_in(record.batch)
+        publisher.last = record.sequence + count - 1
+        # Only when the end of the batch was kept do its places follow from the first one's.
+        is_end = record.kept[0] == count - record.count
+        publisher.first = record.sequence + record.kept[0] if is_end else -1
     publisher.base = record.base
     publisher.used_at = record.published_at
     publisher.decided = max(publisher.decided, publisher.last)

@@ -8,6 +8,7 @@ import msgspec
 from penstock.delivery.apply import add_subscription, add_topic
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
+from penstock.delivery.unique import dump_ids, load_ids
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
 
@@ -21,7 +22,7 @@ class Extra(NamedTuple):
 
 
 TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
-PARTITION_EXTRAS: Final[tuple[Extra, ...]] = ()
+PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("ids", dump_ids, load_ids),)
 SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = ()
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()
 

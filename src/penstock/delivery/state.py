@@ -6,6 +6,8 @@ after a restart. Objects are small on purpose: there may be 100,000 topics.
 
 from typing import Any, NamedTuple, TypeVar, cast
 
+from penstock.delivery.dedup import Window
+from penstock.delivery.pending import Pending
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import partition_key
@@ -59,7 +61,7 @@ class Partition:
 
     __slots__ = (
         "aimed", "held", "held_bytes", "index", "key", "lost", "mean_bytes", "next_offset",
-        "publishers", "released", "reserved", "retained", "topic",
+        "publishers", "released", "reserved", "retained", "seen", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: "Topic", index: int) -> None:
@@ -74,6 +76,8 @@ class Partition:
         self.lost: RangeSet | None = None
         self.aimed: RangeSet | None = None
         """Held messages sent to one subscription only (redrive): later ones start without them."""
+        self.seen: Window | Pending | None = None
+        """Given ids: those of a window, or all that wait where newer messages replace older."""
         self.held = 0
         """Messages not released."""
         self.held_bytes = 0

@@ -32,8 +32,8 @@ from penstock.vocabulary.limits import PENDING_BYTES_MAX
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.records import Cause, Ranges
 
-FILE: Final = Capabilities(scheme="file", durability=Durability.SYNCED)
-MEMORY: Final = Capabilities(scheme="memory", durability=Durability.MEMORY)
+FILE: Final = Capabilities(scheme="file", durability=Durability.SYNCED, has_dedup=True)
+MEMORY: Final = Capabilities(scheme="memory", durability=Durability.MEMORY, has_dedup=True)
 DEAD_REASON: Final = "penstock-dead-reason"
 
 

@@ -25,7 +25,8 @@ from penstock.vocabulary import limits
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
 PAGE_BITS: Final = 18
-PAGE_IDS_MAX: Final = 1 << PAGE_BITS
+PAGE_IDS: Final = 1 << PAGE_BITS
+PAGE_IDS_MAX: Final = PAGE_IDS
 PAGE_IDS_MIN: Final = 64
 BUCKET: Final = 8
 IDS_PER_BUCKET: Final = 2
@@ -35,7 +36,9 @@ FEW: Final = 4
 ROW_MS: Final = 1_000
 """Times are kept by the second: an id is remembered at most this much longer."""
 
-_POSITION: Final = PAGE_IDS_MAX - 1
+TAG: Final = (1 << 32) - PAGE_IDS
+"""The bits of a slot that tell ids apart; the others are the number in the page."""
+_POSITION: Final = PAGE_IDS - 1
 
 
 class Hashes(NamedTuple):
@@ -56,10 +59,36 @@ def hashes(ids: Sequence[str]) -> Hashes:
     return Hashes(pairs[::2].copy(), pairs[1::2].copy())
 
 
+def hashes_of_all(ids: Sequence[str | None]) -> Hashes | None:
+    """The hash of each id, or None when one of them is missing."""
+    texts: Any = ids
+    try:
+        return hashes(texts)
+    except TypeError:
+        return None
+
+
+def are_different(keys: Hashes) -> bool:
+    """True when certainly no two are equal."""
+    low = np.sort(keys.low)
+    return not bool((low[1:] == low[:-1]).any())
+
+
 class Page:
     """A part of a window: ids that arrived one behind the other."""
 
-    __slots__ = ("buckets", "count", "fill", "first", "high", "low", "mask", "places", "spilled")
+    __slots__ = (
+        "buckets",
+        "count",
+        "fill",
+        "first",
+        "high",
+        "low",
+        "mask",
+        "places",
+        "slots",
+        "spilled",
+    )
 
     def __init__(self, room: int, first: int) -> None:
         self.first = first
@@ -69,6 +98,7 @@ class Page:
         self.high = np.empty(room, np.uint64)
         self.places = np.empty(room, np.int64)
         self.buckets = np.zeros((room // IDS_PER_BUCKET, BUCKET), np.uint32)
+        self.slots = self.buckets.reshape(-1)
         self.fill = np.zeros(room // IDS_PER_BUCKET, np.uint8)
         self.mask = room // IDS_PER_BUCKET - 1
         self.spilled: dict[tuple[int, int], int] = {}
@@ -89,21 +119,20 @@ class Page:
             for number in range(start, end):
                 self._add_one(number, int(self.low[number]), int(self.high[number]))
             return
-        numbers = np.arange(start, end, dtype=np.uint32)
         buckets = (keys.low & np.uint64(self.mask)).astype(np.intp)
-        values = _tags(keys.high) << np.uint32(PAGE_BITS) | numbers
+        values = _tags(keys.high) | np.arange(start, end, dtype=np.uint32)
         while len(values):
             # Of several ids for one bucket, one gets the next place and the others ask again.
-            places_in = self.fill.take(buckets)
-            is_full = places_in >= BUCKET
-            if is_full.any():
-                self._spill(buckets[is_full], values[is_full])
-                buckets, values = buckets[~is_full], values[~is_full]
-                places_in = places_in[~is_full]
-            self.buckets[buckets, places_in] = values
-            has_won = self.buckets[buckets, places_in] == values
-            self.fill[buckets[has_won]] += np.uint8(1)
-            buckets, values = buckets[~has_won], values[~has_won]
+            fill = self.fill.take(buckets)
+            if fill.max() >= BUCKET:
+                has_room = fill < BUCKET
+                self._spill(buckets[~has_room], values[~has_room])
+                buckets, values, fill = buckets[has_room], values[has_room], fill[has_room]
+            slots = buckets * BUCKET + fill
+            self.slots[slots] = values
+            self.fill[buckets] = fill + np.uint8(1)
+            has_lost = self.slots.take(slots) != values
+            buckets, values = buckets[has_lost], values[has_lost]
 
     def _add_one(self, number: int, low: int, high: int) -> None:
         bucket = low & self.mask
@@ -112,7 +141,7 @@ class Page:
             self.spilled[low, high] = number
             self.fill[bucket] = BUCKET + 1
         else:
-            self.buckets[bucket, at] = _tag(high) << PAGE_BITS | number
+            self.buckets[bucket, at] = _tag(high) | number
             self.fill[bucket] = at + 1
 
     def _spill(self, buckets: Numbers, values: Numbers) -> None:
@@ -121,13 +150,13 @@ class Page:
             self.spilled[int(self.low[number]), int(self.high[number])] = number
             self.fill[bucket] = BUCKET + 1
 
-    def find(self, keys: Hashes, oldest: int, found: Numbers) -> None:
+    def find(self, keys: Hashes, tags: Numbers, oldest: int, found: Numbers) -> None:
         """Writes the offset of each id that is here, numbered `oldest` or later, into `found`."""
         oldest = max(0, oldest - self.first)
         buckets = (keys.low & np.uint64(self.mask)).astype(np.intp)
         values = self.buckets.take(buckets, axis=0)
-        values ^= (_tags(keys.high) << np.uint32(PAGE_BITS))[:, None]
-        near = np.flatnonzero((values < PAGE_IDS_MAX).ravel())  # those with the same tag
+        values ^= tags
+        near = np.flatnonzero((values <= _POSITION).ravel())  # those with the same tag
         if len(near):
             rows, numbers = near // BUCKET, values.ravel()[near]
             is_same = self.low[numbers] == keys.low[rows]
@@ -147,7 +176,7 @@ class Page:
             tag = _tag(high)
             for value in self.buckets[low & self.mask].tolist():
                 at = value & _POSITION
-                is_near = value >> PAGE_BITS == tag
+                is_near = value ^ at == tag
                 if is_near and int(self.low[at]) == low and int(self.high[at]) == high:
                     number = at  # the last one is the newest
         return -1 if number < max(0, oldest - self.first) else int(self.places[number])
@@ -157,16 +186,13 @@ class Page:
         return Hashes(self.low[start:end], self.high[start:end]), self.places[start:end]
 
 
-TAG_SHIFT: Final = 64 - (32 - PAGE_BITS)
-
-
 def _tags(high: Numbers) -> Numbers:
-    """A few bits of each hash, never 0."""
-    return (high >> np.uint64(TAG_SHIFT)).astype(np.uint32) | np.uint32(1)
+    """A few bits of each hash, never 0, in the place of the tag."""
+    return (high >> np.uint64(32)).astype(np.uint32) & np.uint32(TAG) | np.uint32(PAGE_IDS)
 
 
 def _tag(high: int) -> int:
-    return high >> TAG_SHIFT | 1
+    return high >> 32 & TAG | PAGE_IDS
 
 
 class Window:
@@ -196,8 +222,9 @@ class Window:
         self.forget(now_wall)
         found = np.full(len(keys.low), -1, np.int64)
         if len(found) > FEW:
+            tags = _tags(keys.high)[:, None]
             for page in self.pages:
-                page.find(keys, self.oldest, found)
+                page.find(keys, tags, self.oldest, found)
             return found
         for at, (low, high) in enumerate(zip(keys.low.tolist(), keys.high.tolist(), strict=True)):
             for page in self.pages:

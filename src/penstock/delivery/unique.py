@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from penstock.batch.given import given_ids
-from penstock.delivery.dedup import Hashes, Numbers, Window, hashes
+from penstock.delivery.dedup import Hashes, Numbers, Window, are_different, hashes, hashes_of_all
 from penstock.delivery.pending import Pending
 from penstock.delivery.replace import remember_pending
 from penstock.delivery.state import Partition
@@ -33,7 +33,7 @@ class Sifted(msgspec.Struct):
 
 def replaces(partition: Partition) -> bool:
     """True when newer messages of this topic replace older ones."""
-    return partition.topic.policy.on_duplicate is OnDuplicate.REPLACE
+    return partition.topic.policy.on_duplicate == OnDuplicate.REPLACE
 
 
 def window_of(partition: Partition) -> Window:
@@ -52,8 +52,7 @@ def pending_of(partition: Partition) -> Pending:
 
 def sift(window: Window, ids: Sequence[str | None], skip: int, now_wall: int) -> Sifted:
     """Tells new messages from known ones; the first `skip` are known already."""
-    rows, texts, twins = _first_ones(ids, skip)
-    keys = hashes(texts)
+    rows, keys, twins = _first_ones(ids, skip)
     found = window.find(keys, now_wall)
     is_new = found < 0
     if is_new.all():
@@ -69,21 +68,19 @@ def sift(window: Window, ids: Sequence[str | None], skip: int, now_wall: int) ->
     return Sifted(keys, rows, kept, places, twins)
 
 
-def _first_ones(
-    ids: Sequence[str | None], skip: int
-) -> tuple[Numbers, Sequence[str], dict[int, int]]:
-    """Each given id where it comes first: its index and text; and the indexes of its twins."""
-    unique = set(ids)
-    if not skip and len(unique) == len(ids) and None not in unique:
-        texts: Any = ids
-        return np.arange(len(ids)), texts, {}
+def _first_ones(ids: Sequence[str | None], skip: int) -> tuple[Numbers, Hashes, dict[int, int]]:
+    """Each given id where it comes first: its index and hash; and the indexes of its twins."""
+    if not skip and ids[0] is not None:
+        keys = hashes_of_all(ids)
+        if keys is not None and are_different(keys):
+            return np.arange(len(ids)), keys, {}
     first: dict[str, int] = {}
     twins: dict[int, int] = {}
     for index in range(skip, len(ids)):
         id = ids[index]
         if id is not None and first.setdefault(id, index) != index:
             twins[index] = first[id]
-    return np.array(list(first.values()), np.int64), list(first), twins
+    return np.array(list(first.values()), np.int64), hashes(list(first)), twins
 
 
 def note(window: Window, sifted: Sifted, base: int, now_wall: int) -> None:

@@ -123,6 +123,27 @@ def test_a_second_publish_waits_until_the_first_is_durable(rig: Rig) -> None:
     assert held(rig) == ["a", "b"]
 
 
+def test_a_retry_of_the_same_publisher_waits_too(rig: Rig) -> None:
+    first = submit(rig, "a", "b")
+    again = submit(rig, "a", "b", sequence=0)
+    later = submit(rig, "b", "c")
+    rig.settle()
+    assert (first.wait().base, first.wait().is_duplicate) == (0, False)
+    assert (again.wait().base, again.wait().is_duplicate) == (0, True)
+    assert (later.wait().base, later.wait().kept, later.wait().places) == (2, (1,), {0: 1})
+    assert held(rig) == ["a", "b", "c"]
+
+
+def test_a_publisher_whose_message_is_a_duplicate_in_flight_is_not_overtaken_by_itself(
+    rig: Rig,
+) -> None:
+    submit(rig, "a")
+    answers = [submit(rig, *ids, publisher=OTHER) for ids in (("a", "x"), ("y",), ("a",), ("z",))]
+    rig.settle()
+    assert [each.wait().is_duplicate for each in answers] == [False, False, True, False]
+    assert held(rig) == ["a", "x", "y", "z"]
+
+
 def test_when_the_first_fails_the_second_is_not_confirmed_and_is_stored_when_it_comes_again(
     rig: Rig,
 ) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.batch import Batch
 from penstock.batch.frame import Frame
+from penstock.delivery.admin import decide_delete_subscription
 from penstock.delivery.counts import count, unexplained
 from penstock.testing import MemoryBroker
 from penstock.vocabulary.errors import InvalidArgument
@@ -114,6 +115,31 @@ def test_a_message_for_nobody_is_left_alone(rig: Rig) -> None:
     publish(rig, "a")
     assert numbers(rig) == (3, 1, 0, 2)
     assert held(rig) == ["a"]
+
+
+def test_a_subscription_that_is_being_deleted_is_not_asked(rig: Rig) -> None:
+    subscribe(rig, "leaving")
+    subscribe(rig, "staying")
+    publish(rig, "a")
+    submit(rig, "a")
+    with rig.engine.lock:
+        leaving = rig.subscription(name="leaving")
+        rig.engine.submit(decide_delete_subscription(leaving), None)
+    submit(rig, "a")
+    rig.settle()
+    assert numbers(rig, "staying") == (3, 1, 0, 2)
+    assert held(rig) == ["a"]
+    assert numbers(rig.crash(), "staying") == (3, 1, 0, 2)
+
+
+def test_a_subscription_whose_creation_is_in_flight_loses_nothing(rig: Rig) -> None:
+    subscribe(rig)
+    publish(rig, "a")
+    worker = rig.attach(subscription="new", start="earliest", is_settled=False)
+    submit(rig, "a")
+    rig.settle()
+    assert received(worker) == ["a.0", "a.1"]
+    assert numbers(rig) == (2, 1, 0, 1)
 
 
 def test_an_ephemeral_consumer_gets_the_newest_too(rig: Rig) -> None:

@@ -145,7 +145,10 @@ def _decide_given(
 
 
 def _known(count: int, places: dict[int, int]) -> Duplicate:
-    return Duplicate(places.get(0) if count == 1 else None, places)
+    base = places.get(0)
+    if base is not None and all(places.get(n) == base + n for n in range(count)):
+        return Duplicate(base)
+    return Duplicate(None, places)
 
 
 def _duplicate(known: Publisher, sequence: int) -> Duplicate:

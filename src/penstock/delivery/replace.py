@@ -60,6 +60,8 @@ def _replace(
         return
     is_durable = older < partition.next_offset
     for subscription in partition.topic.every_subscription():
+        if subscription.is_removing:
+            continue  # it will be gone when this is applied
         cursor = subscription.cursors[partition.index]
         if older in cursor.done or (is_durable and not reserve(cursor, older)):
             continue

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.batch import encode_many, encode_one
 from penstock.batch.format import IDS, assemble
-from penstock.batch.given import PLAIN, given_ids, messages_in
+from penstock.batch.given import given_ids, messages_in
 from penstock.vocabulary.errors import MalformedBatch
 from penstock.vocabulary.message import Message
 
@@ -28,9 +28,8 @@ def test_ids_are_those_that_were_given(batch: list[Message]) -> None:
     assert messages_in(data) == len(batch)
 
 
-def test_a_batch_of_bodies_is_known_by_two_bytes() -> None:
-    assert encode_many([b"a", b"b"])[2:4] == PLAIN
-    assert encode_one(b"a", id="x")[2:4] != PLAIN
+def test_a_message_may_be_an_id_and_nothing_else() -> None:
+    assert given_ids(encode_one(None, id="x")) == ["x"]
     assert given_ids(encode_many([b"a", b"b"])) is None
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.batch import Batch
+from penstock.batch import Batch, encode_many, encode_one
 from penstock.batch.frame import Frame
+from penstock.broker.mailbox import DIRECT, Pending
 from penstock.journal.memory import Op, Verb
 from penstock.testing import MemoryBroker
 from penstock.vocabulary import limits
@@ -78,9 +79,19 @@ def test_a_batch_whose_ids_cannot_be_read_is_refused_and_leaves_no_trace(rig: Ri
 
 
 def test_a_batch_with_fewer_ids_than_messages_is_refused(rig: Rig) -> None:
-    batch = penstock.batch.encode_many([Message(body=b"x", id="a")])
+    batch = encode_many([Message(body=b"x", id="a")])
     with pytest.raises(MalformedBatch, match="1 ids for 2 messages"):
         rig.broker.publish("orders", 0, batch, 2, OTHER, 0, 0, None, None)  # type: ignore[arg-type]
+
+
+def test_a_message_that_is_nothing_but_an_id_is_stored_once(rig: Rig) -> None:
+    batch = encode_one(None, id="a")
+    answers = [Pending(), Pending()]
+    for publisher, answer in zip((GENERATED, OTHER), answers, strict=True):
+        rig.broker.publish("orders", 0, batch, 1, publisher, 0, 0, DIRECT, answer)
+    rig.settle()
+    assert [each.wait().is_duplicate for each in answers] == [False, True]
+    assert publish(rig.crash(), "a").is_duplicate
 
 
 # -- retries of a publisher ----------------------------------------------------------------------

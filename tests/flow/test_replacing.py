@@ -12,6 +12,7 @@ from penstock.delivery.admin import decide_delete_subscription
 from penstock.delivery.counts import count, unexplained
 from penstock.testing import MemoryBroker
 from penstock.vocabulary.errors import InvalidArgument
+from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import OnDuplicate, SubscriptionPolicy
 from penstock.vocabulary.records import Cause
 from tests.broker.rig import Rig, Worker, claim
@@ -164,6 +165,36 @@ def test_many_are_replaced_in_any_order(rig: Rig) -> None:
     assert sorted(ids, key=str) == sorted((f"id-{n}" for n in range(50)), key=str)
     worker = rig.attach()
     assert [row.partition(".")[0] for row in received(worker)] == ids
+
+
+def test_messages_that_wait_for_their_time_or_their_turn_are_replaced(rig: Rig) -> None:
+    worker = rig.attach(credit=1)
+    publish(rig, "busy")
+    publish(rig, "a", deliver_at=rig.clock.wall() / 1000 + 60)
+    publish(rig, "b", priority=5)
+    publish(rig, "c", priority=3)
+    publish(rig, "b", priority=1)
+    publish(rig, "a", priority=4)
+    part = worker.slices[0]
+    assert received(worker) == ["busy.0"]
+    assert numbers(rig) == (6, 3, 1, 2)
+    for expected in (["a.5"], ["c.3"], ["b.4"], []):
+        rig.ack(worker, part)
+        part = worker.slices[0] if worker.slices else part
+        assert received(worker) == expected
+    rig.wait(120)
+    assert received(worker) == []
+
+
+def test_the_next_message_of_a_key_goes_on_when_its_head_is_replaced(rig: Rig) -> None:
+    policy = SubscriptionPolicy(kind=Kind.KEY_SHARED)
+    worker = rig.attach(credit=1, policy=policy)
+    publish(rig, "a", "b", key="k")
+    rig.give_back(worker, worker.take_one(), delay_s=30)
+    assert received(worker) == []
+    publish(rig, "a", key="k")
+    assert received(worker) == ["b.1"]
+    assert numbers(rig) == (3, 1, 1, 1)
 
 
 # -- in flight -----------------------------------------------------------------------------------

@@ -8,9 +8,6 @@ import msgspec
 from penstock.batch import format as layout
 from penstock.vocabulary.errors import MalformedBatch
 
-PLAIN: Final = b"\x01\x00"
-"""Bytes 2 and 3 of a batch with one column only: bodies, hence no ids."""
-
 _IDS: Final = msgspec.msgpack.Decoder(list[str | None])
 
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.batch.given import PLAIN, given_ids
+from penstock.batch.given import given_ids
 from penstock.delivery.replace import decide_replace
 from penstock.delivery.state import Partition, Publisher
+from penstock.delivery.traits import is_plain
 from penstock.delivery.unique import note, pending_of, places_of, replaces, sift, window_of
 from penstock.vocabulary.errors import MalformedBatch, PublisherFenced, PublisherForgotten
 from penstock.vocabulary.records import Published, Unit
@@ -47,7 +48,7 @@ def decide_publish(
     Raises PublisherFenced, PublisherForgotten, MalformedBatch.
     """
     known = partition.publishers.get(publisher) if partition.publishers else None
-    if batch[2:4] != PLAIN:
+    if not is_plain(batch):
         ids = given_ids(batch)
         if ids is not None:
             source = (publisher, epoch, sequence)

@@ -29,11 +29,19 @@ from penstock.journal.memory import MemoryDisk
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.errors import InvalidArgument, NotAStore, StorageError, Unavailable
 from penstock.vocabulary.limits import PENDING_BYTES_MAX
-from penstock.vocabulary.message import Durability
+from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.records import Cause, Ranges
 
-FILE: Final = Capabilities(scheme="file", durability=Durability.SYNCED, has_dedup=True)
-MEMORY: Final = Capabilities(scheme="memory", durability=Durability.MEMORY, has_dedup=True)
+FILE: Final = Capabilities(
+    scheme="file",
+    durability=Durability.SYNCED,
+    kinds=(Kind.SHARED, Kind.KEY_SHARED),
+    has_priority=True,
+    has_delay=True,
+    has_expiry=True,
+    has_dedup=True,
+)
+MEMORY: Final = msgspec.structs.replace(FILE, scheme="memory", durability=Durability.MEMORY)
 DEAD_REASON: Final = "penstock-dead-reason"
 
 
@@ -209,6 +217,10 @@ class EmbeddedDriver:
         self._loop = loop
         self._is_closed = False
         self._attachments: dict[EmbeddedAttachment, None] = {}
+
+    @property
+    def wall(self) -> int:
+        return self._broker.engine.clock.wall()
 
     def again(self, loop: AbstractEventLoop) -> "EmbeddedDriver":
         """One more connection to the same broker."""

@@ -143,6 +143,24 @@ def test_a_subscription_whose_creation_is_in_flight_loses_nothing(rig: Rig) -> N
     assert numbers(rig) == (2, 1, 0, 1)
 
 
+def test_a_reader_gets_every_message() -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            async with broker.client() as client:
+                await client.create_topic("status", on_duplicate="replace")
+                reader = await client.reader("status", "tables", owner="run-1")
+                await client.create_subscription("status", "screen")
+                for n in range(3):
+                    await client.publish("status", b"%d" % n, id="pump-1")
+                assert await reader.plan() == [(0, 0, 3)]
+                found = [message.body async for message in reader.read(0, 0, 3)]
+                assert found == [b"0", b"1", b"2"]
+                rows = {row["subscription"]: row for row in await client.subscriptions("status")}
+                assert (rows["screen"]["waiting"], rows["screen"]["dropped"]) == (1, 2)
+
+    asyncio.run(scenario())
+
+
 def test_an_ephemeral_consumer_gets_the_newest_too(rig: Rig) -> None:
     worker = rig.attach(subscription=None, credit=1)
     publish(rig, "first", "a", "b")

@@ -14,6 +14,7 @@ from penstock.delivery.leases import make_ready, withdraw
 from penstock.delivery.pending import Pending
 from penstock.delivery.settle import merge
 from penstock.delivery.state import Cursor, Partition
+from penstock.vocabulary.message import Kind
 from penstock.vocabulary.records import Outcome, Published, Settled, Unit
 
 
@@ -60,8 +61,8 @@ def _replace(
         return
     is_durable = older < partition.next_offset
     for subscription in partition.topic.every_subscription():
-        if subscription.is_removing:
-            continue  # it will be gone when this is applied
+        if subscription.is_removing or subscription.policy.kind is Kind.READER:
+            continue  # It will be gone when this is applied; or it reads all there ever was.
         cursor = subscription.cursors[partition.index]
         if older in cursor.done or (is_durable and not reserve(cursor, older)):
             continue

@@ -7,8 +7,9 @@ import msgspec
 
 from penstock.delivery.apply import add_subscription, add_topic
 from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.delivery.reader import dump_reader, load_reader
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
-from penstock.delivery.traits import Traits
+from penstock.delivery.traits import dump_traits, load_traits
 from penstock.delivery.unique import dump_ids, load_ids
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
@@ -24,20 +25,11 @@ class Extra(NamedTuple):
 
 TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
 PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
-    Extra(
-        "traits",
-        lambda partition: partition.traits and partition.traits.dump(),
-        lambda partition, found: _load_traits(partition, found),  # noqa: PLW0108 - defined below
-    ),
+    Extra("traits", dump_traits, load_traits),
     Extra("ids", dump_ids, load_ids),
 )
-SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = ()
+SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("reader", dump_reader, load_reader),)
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()
-
-
-def _load_traits(partition: Partition, found: list[Any]) -> None:
-    partition.traits = Traits.restored(found)
-    partition.traits.count_live(partition.released)
 
 
 def _dump(extras: tuple[Extra, ...], owner: object) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ part of snapshots, so that nothing has to be read again after a restart.
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from penstock.batch import Batch
 from penstock.delivery.ranges import RangeSet
 from penstock.vocabulary.records import Published
+
+if TYPE_CHECKING:
+    from penstock.delivery.state import Partition
 
 CHUNK_COUNT_MAX: Final = 4_096
 NEVER: Final = 1 << 62
@@ -212,3 +215,14 @@ def traits_of(record: Published, *, is_timed: bool) -> dict[str, "array[int]"]:
                 values = array(_LETTERS[name], [values[index] for index in record.kept])
             found[name] = values
     return found
+
+
+def dump_traits(partition: "Partition") -> list[Any] | None:
+    """For a snapshot."""
+    return None if partition.traits is None else partition.traits.dump()
+
+
+def load_traits(partition: "Partition", found: list[Any]) -> None:
+    """From a snapshot."""
+    partition.traits = Traits.restored(found)
+    partition.traits.count_live(partition.released)

@@ -18,6 +18,7 @@ from penstock.delivery.retention import forget_publishers
 from penstock.delivery.shared import after_recovery
 from penstock.delivery.snapshot import restore_topic, topic_state
 from penstock.delivery.state import Cursor, Partition, State, Topic
+from penstock.delivery.unique import forget_ids
 from penstock.journal.journal import Journal
 from penstock.vocabulary.errors import StoreDamaged
 from penstock.vocabulary.records import (
@@ -63,6 +64,7 @@ def _row(engine: Engine, number: int, wall: int) -> list[Any]:
         return []
     for partition in topic.partitions:
         forget_publishers(partition, wall)
+        forget_ids(partition, wall)
     spans = [engine.journal.index.state(partition.key) for partition in topic.partitions]
     return [(topic_state(topic), spans)]
 

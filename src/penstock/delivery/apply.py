@@ -7,6 +7,7 @@ bytes are free, which subscriptions have something to hand out, what is doomed.
 from collections.abc import Callable
 from typing import Any, Final
 
+from penstock.batch.given import messages_in
 from penstock.delivery.effects import Effects
 from penstock.delivery.holding import (
     drop_retained,
@@ -32,6 +33,7 @@ from penstock.delivery.state import (
     bit_ranges,
 )
 from penstock.delivery.traits import Traits, is_plain, traits_of
+from penstock.delivery.unique import remember
 from penstock.vocabulary import names
 from penstock.vocabulary import records as r
 from penstock.vocabulary.errors import MalformedBatch
@@ -77,6 +79,7 @@ def apply_published(state: State, record: r.Published, effects: Effects) -> None
     _remember_publisher(partition, record)
     if not is_plain(record.batch):
         _note_traits(partition, record, effects)
+        remember(partition, record)
     if record.target:
         partition.aimed = partition.aimed or RangeSet()
         partition.aimed.add(base, end)
@@ -141,8 +144,14 @@ def _remember_publisher(partition: Partition, record: r.Published) -> None:
             return
         former = publisher.former or Publisher(record.epoch, record.published_at)
         publisher.former = publisher = former
-    publisher.first = record.sequence if record.kept is None else record.sequence + record.kept[0]
-    publisher.last = publisher.first + record.count - 1
+    if record.kept is None:
+        publisher.first, publisher.last = record.sequence, record.sequence + record.count - 1
+    else:
+        count = messages_in(record.batch)
+        publisher.last = record.sequence + count - 1
+        # Only when the end of the batch was kept do its places follow from the first one's.
+        is_end = record.kept[0] == count - record.count
+        publisher.first = record.sequence + record.kept[0] if is_end else -1
     publisher.base = record.base
     publisher.used_at = record.published_at
     publisher.decided = max(publisher.decided, publisher.last)

@@ -10,6 +10,7 @@ from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import dump_reader, load_reader
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
 from penstock.delivery.traits import dump_traits, load_traits
+from penstock.delivery.unique import dump_ids, load_ids
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
 
@@ -23,7 +24,10 @@ class Extra(NamedTuple):
 
 
 TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
-PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("traits", dump_traits, load_traits),)
+PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("traits", dump_traits, load_traits),
+    Extra("ids", dump_ids, load_ids),
+)
 SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("reader", dump_reader, load_reader),)
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()
 

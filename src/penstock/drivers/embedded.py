@@ -39,6 +39,7 @@ FILE: Final = Capabilities(
     has_priority=True,
     has_delay=True,
     has_expiry=True,
+    has_dedup=True,
 )
 MEMORY: Final = msgspec.structs.replace(FILE, scheme="memory", durability=Durability.MEMORY)
 DEAD_REASON: Final = "penstock-dead-reason"

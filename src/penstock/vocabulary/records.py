@@ -21,6 +21,8 @@ class Outcome(IntEnum):
     DEAD = 2
     EXPIRED = 3
     DROPPED = 4
+    REPLACED = 5
+    """Dropped because a newer message with the same id took its place."""
 
 
 class Cause(IntEnum):

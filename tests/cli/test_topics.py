@@ -78,7 +78,7 @@ def test_altering_nothing_is_wrong_usage(penstock: Penstock) -> None:
     penstock("topics", "create", "orders")
     answer = penstock("topics", "alter", "orders")
     assert answer.code == 2
-    assert "--durability or --retain" in answer.err
+    assert "--durability, --retain" in answer.err
 
 
 def test_a_topic_is_deleted_with_everything(penstock: Penstock) -> None:

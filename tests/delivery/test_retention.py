@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.delivery.publish import Duplicate, decide_publish
-from penstock.delivery.retention import NEVER, decide_retention, forget_publishers, retained_until
+from penstock.delivery.retention import NEVER, decide_retention, due_at, forget_publishers
 from penstock.delivery.state import Topic
 from penstock.vocabulary.errors import PublisherForgotten
 from penstock.vocabulary.policy import TopicPolicy
@@ -28,9 +28,9 @@ def test_an_uncovered_message_is_kept_for_its_time_and_then_removed(
 ) -> None:
     world.publish(topic, 3)
     partition = topic.partitions[0]
-    assert retained_until(partition) == world.wall + 10_000
-    assert decide_retention(partition, world.wall + 9_999) is None
-    record = decide_retention(partition, world.wall + 10_000)
+    assert due_at(partition) == world.wall + 10_000
+    assert decide_retention(partition, world.wall + 9_999) == []
+    (record,) = decide_retention(partition, world.wall + 10_000)
     assert record == Removed(topic.id, 0, ((0, 3),))
     world.apply(record)
     assert (partition.held, partition.retained) == (0, None)
@@ -41,42 +41,42 @@ def test_no_message_goes_before_its_own_time(world: World, topic: Topic, later_m
     world.publish(topic)
     world.wall += later_ms
     world.publish(topic)
-    record = decide_retention(topic.partitions[0], world.wall + 9_999)
-    assert record is None or record.ranges == ((0, 1),)
+    records = decide_retention(topic.partitions[0], world.wall + 9_999)
+    assert [record.ranges for record in records] in ([], [((0, 1),)])
 
 
 def test_each_message_goes_about_when_its_own_time_is_over(world: World, topic: Topic) -> None:
     world.publish(topic)
     world.wall += 5_000
     world.publish(topic)
-    record = decide_retention(topic.partitions[0], world.wall + 5_000)
-    assert record == Removed(topic.id, 0, ((0, 1),))
+    records = decide_retention(topic.partitions[0], world.wall + 5_000)
+    assert records == [Removed(topic.id, 0, ((0, 1),))]
 
 
 def test_a_covered_message_is_never_removed_by_age(world: World, topic: Topic) -> None:
     world.subscribe(topic)
     world.publish(topic)
-    assert decide_retention(topic.partitions[0], world.wall + 10**12) is None
-    assert retained_until(topic.partitions[0]) == NEVER
+    assert decide_retention(topic.partitions[0], world.wall + 10**12) == []
+    assert due_at(topic.partitions[0]) == NEVER
 
 
 def test_a_message_taken_over_is_not_removed_by_age(world: World, topic: Topic) -> None:
     world.publish(topic)
     world.subscribe(topic)
-    assert decide_retention(topic.partitions[0], world.wall + 10**12) is None
+    assert decide_retention(topic.partitions[0], world.wall + 10**12) == []
 
 
 def test_retention_for_ever_removes_nothing(world: World) -> None:
     topic = world.topic("keep", policy=TopicPolicy(retain_s=None))
     world.publish(topic)
-    assert decide_retention(topic.partitions[0], world.wall + 10**12) is None
-    assert retained_until(topic.partitions[0]) == NEVER
+    assert decide_retention(topic.partitions[0], world.wall + 10**12) == []
+    assert due_at(topic.partitions[0]) == NEVER
 
 
 def test_a_new_policy_counts_for_what_is_there(world: World, topic: Topic) -> None:
     world.publish(topic)
     world.apply(TopicAltered(topic.id, TopicPolicy(retain_s=1)))
-    assert retained_until(topic.partitions[0]) == world.wall + 1_000
+    assert due_at(topic.partitions[0]) == world.wall + 1_000
 
 
 def test_a_clock_that_stepped_back_keeps_messages_rather_longer(world: World, topic: Topic) -> None:
@@ -84,8 +84,7 @@ def test_a_clock_that_stepped_back_keeps_messages_rather_longer(world: World, to
     world.publish(topic)
     world.wall -= 3_600_000
     world.publish(topic)
-    record = decide_retention(topic.partitions[0], start - 3_600_000 + 9_999)
-    assert record is None
+    assert decide_retention(topic.partitions[0], start - 3_600_000 + 9_999) == []
 
 
 # -- publishers --------------------------------------------------------------------------------

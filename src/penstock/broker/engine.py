@@ -15,10 +15,10 @@ from penstock.batch.frame import Frame, Slice, frame_of
 from penstock.broker.clock import Clock
 from penstock.broker.early import early_publishes
 from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
+from penstock.broker.retaining import Retaining
 from penstock.delivery.apply import apply, apply_published, topic_ids
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import close_bits
-from penstock.delivery.retention import retained_until
 from penstock.delivery.shared import Offer, dispatch
 from penstock.delivery.state import Consumer, Cursor, Lease, Partition, State, Subscription
 from penstock.journal.group import Encoded
@@ -54,9 +54,7 @@ class Engine:
         """Work that reads the disk, for the worker thread."""
         self.doomed: dict[Cursor, None] = {}
         self.delaying: dict[Cursor, None] = {}
-        self.retaining: dict[Partition, None] = {}
-        self.retain_at = 0
-        """Wall time before which retention has nothing to do."""
+        self.retaining = Retaining(state, clock)
         self.serving: dict[Subscription, None] = {}
         """Subscriptions with consumers."""
         self.unsynced = Lock()
@@ -343,9 +341,8 @@ class Engine:
         if effects.delayed:
             self.delaying.update(effects.delayed)
             self.wake_timer()
-        if effects.retained:
-            self.retaining.update(effects.retained)
-            self.retain_at = min(self.retain_at, *map(retained_until, effects.retained))
+        if effects.retained and self.retaining.note(effects.retained):
+            self.wake_timer()
         if effects.doomed:
             self.doomed.update(effects.doomed)
             self.wake_worker()
@@ -357,6 +354,8 @@ class Engine:
 
     def dispatch(self, subscription: Subscription) -> None:
         """Hands waiting messages of a subscription to consumers with credit."""
+        if subscription.seeks:
+            return
         for offer in dispatch(self.state, subscription, self.clock.now()):
             if not subscription.is_durable:
                 apply(self.state, offer.record, Effects(0, 0))

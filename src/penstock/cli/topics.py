@@ -32,6 +32,32 @@ def _add_policy(parser: ArgumentParser) -> None:
         help="how long a message is kept that no subscription covered: 90, 12h, 7d, forever "
         f"(default {duration(RETAIN_S_DEFAULT)})",
     )
+    parser.add_argument(
+        "--replay",
+        type=values.seconds,
+        metavar="S",
+        help="how long acked messages stay for seek and readers (default 0)",
+    )
+    parser.add_argument(
+        "--keep-last",
+        type=int,
+        metavar="N",
+        help="so many of the newest messages of each key stay (default 0)",
+    )
+    parser.add_argument(
+        "--max-age",
+        type=values.seconds_or_never,
+        default=...,
+        metavar="S",
+        help="older messages are removed, acked or not: 90, 12h, 7d, none (default)",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        type=values.attempts,
+        default=...,
+        metavar="N",
+        help="above this size the oldest messages are removed: 500M, none (default)",
+    )
 
 
 def _policy(arguments: Namespace) -> dict[str, Any]:
@@ -40,6 +66,28 @@ def _policy(arguments: Namespace) -> dict[str, Any]:
         found["durability"] = arguments.durability
     if arguments.retain is not ...:
         found["retain_s"] = arguments.retain
+    if arguments.replay is not None:
+        found["replay_s"] = arguments.replay
+    if arguments.keep_last is not None:
+        found["keep_last"] = arguments.keep_last
+    if arguments.max_age is not ...:
+        found["max_age_s"] = arguments.max_age
+    if arguments.max_bytes is not ...:
+        found["max_bytes"] = arguments.max_bytes
+    return found
+
+
+def _limits(policy: dict[str, Any]) -> dict[str, str]:
+    """The rules of a topic that differ from the usual, for people."""
+    found: dict[str, str] = {}
+    if "replay_s" in policy:
+        found["replay"] = duration(policy["replay_s"])
+    if "keep_last" in policy:
+        found["keep last"] = f"{number(policy['keep_last'])} of each key"
+    if "max_age_s" in policy:
+        found["max age"] = duration(policy["max_age_s"])
+    if "max_bytes" in policy:
+        found["max bytes"] = size(policy["max_bytes"])
     return found
 
 
@@ -90,6 +138,7 @@ async def run_describe(arguments: Namespace, output: Output) -> int:
             "created": moment(topic["created_at"]),
             "durability": policy.get("durability", Durability.SYNCED),
             "retain": duration(policy.get("retain_s", RETAIN_S_DEFAULT)),
+            **_limits(policy),
         }
     )
     if subscriptions:
@@ -151,7 +200,10 @@ async def run_alter(arguments: Namespace, output: Output) -> int:
     """Changes what is given and leaves the rest."""
     changes = _policy(arguments)
     if not changes:
-        raise BadUsage("say what to change: --durability or --retain")
+        raise BadUsage(
+            "say what to change: --durability, --retain, --replay, --keep-last, --max-age or "
+            "--max-bytes"
+        )
     async with opened(arguments) as client:
         await client.alter_topic(arguments.topic, **changes)
         topic = await client.describe_topic(arguments.topic)

@@ -64,6 +64,14 @@ def check_topic_policy(policy: TopicPolicy) -> None:
         )
     if policy.retain_s is not None and not 0 <= policy.retain_s < float("inf"):
         raise InvalidArgument(f"retain_s must be 0 or more seconds, not {policy.retain_s}")
+    if not 0 <= policy.replay_s < float("inf"):
+        raise InvalidArgument(f"replay_s must be 0 or more seconds, not {policy.replay_s}")
+    if not 0 <= policy.keep_last <= limits.KEEP_LAST_MAX:
+        raise InvalidArgument(f"keep_last must be 0…{limits.KEEP_LAST_MAX}, not {policy.keep_last}")
+    if policy.max_age_s is not None and not 0 < policy.max_age_s < float("inf"):
+        raise InvalidArgument(f"max_age_s must be above 0 seconds, or None, not {policy.max_age_s}")
+    if policy.max_bytes is not None and policy.max_bytes < 1:
+        raise InvalidArgument(f"max_bytes must be 1 or more, or None, not {policy.max_bytes}")
 
 
 def check_subscription_policy(policy: SubscriptionPolicy) -> None:
@@ -107,10 +115,10 @@ def decide_create_topic(
     return record
 
 
-def decide_alter_topic(topic: Topic, policy: TopicPolicy) -> TopicAltered | None:
+def decide_alter_topic(topic: Topic, policy: TopicPolicy, now_wall: int) -> TopicAltered | None:
     """A record for the new policy, or None when nothing changes."""
     check_topic_policy(policy)
-    return None if policy == topic.policy else TopicAltered(topic.id, policy)
+    return None if policy == topic.policy else TopicAltered(topic.id, policy, now_wall)
 
 
 def decide_delete_topic(state: State, topic: Topic) -> TopicDeleted:

@@ -10,7 +10,15 @@ from typing import Any, Final
 from penstock.delivery.effects import Effects
 from penstock.delivery.holding import drop_retained, forget_trials, lose, release, remove, retain
 from penstock.delivery.leases import make_ready, withdraw
+from penstock.delivery.policies import (
+    apply_outlived,
+    begin_keeping,
+    change_policy,
+    forget_rows,
+    keep_published,
+)
 from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.delivery.seek import apply_sought, note_ending
 from penstock.delivery.state import (
     UNTRIED,
     Cursor,
@@ -63,6 +71,8 @@ def apply_published(state: State, record: r.Published, effects: Effects) -> None
     partition.held_bytes += size
     partition.mean_bytes = (3 * partition.mean_bytes + size // (count or 1)) // 4 + 1
     _remember_publisher(partition, record)
+    if partition.keeping is not None:
+        keep_published(partition, record, effects)
     if record.target:
         partition.aimed = partition.aimed or RangeSet()
         partition.aimed.add(base, end)
@@ -138,6 +148,7 @@ def _removed(state: State, record: r.Removed, effects: Effects) -> None:
     partition = state.topics[record.topic_id].partitions[record.partition]
     _catch_up(partition, record.ranges[-1][1], effects)
     remove(partition, record.ranges, effects)
+    forget_rows(partition)
 
 
 def _skipped(state: State, record: r.Skipped, _effects: Effects) -> None:
@@ -202,6 +213,8 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
                 withdraw(cursor, low, high)
             if subscription.is_durable:
                 release(partition, low, high, effects)
+                if outcome != r.Outcome.ACKED:
+                    note_ending(cursor, low, high, outcome)
 
 
 def _returned(state: State, record: r.Returned, effects: Effects) -> None:
@@ -292,6 +305,7 @@ def add_topic(state: State, record: r.TopicCreated) -> Topic:
     policy = state.share(record.policy)
     topic = Topic(record.topic_id, record.name, policy, record.created_at)
     topic.partitions = [Partition(topic, index) for index in range(record.partitions)]
+    begin_keeping(topic)
     state.topics[topic.id] = topic
     state.names[topic.name] = topic
     state.written_topics += topic.policy.durability is Durability.WRITTEN
@@ -303,10 +317,7 @@ def _topic_altered(state: State, record: r.TopicAltered, effects: Effects) -> No
     topic = state.topics[record.topic_id]
     state.written_topics -= topic.policy.durability is Durability.WRITTEN
     state.written_topics += record.policy.durability is Durability.WRITTEN
-    topic.policy = record.policy
-    for partition in topic.partitions:
-        if partition.retained:
-            effects.retained[partition] = None
+    change_policy(topic, record.policy, record.altered_at, effects)
 
 
 def _topic_deleted(state: State, record: r.TopicDeleted, effects: Effects) -> None:
@@ -450,4 +461,6 @@ _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
     r.Detached: _detached,
     r.Started: _started,
     r.Unit: _unit,
+    r.Outlived: apply_outlived,
+    r.Sought: apply_sought,
 }

@@ -71,6 +71,16 @@ class RangeSet:
         self._starts = [low for low, _ in keep] or None
         self._ends = [high for _, high in keep] or None
 
+    def reopen(self, start: int, end: int) -> None:
+        """Takes start…end out, below the floor too: the floor falls to `start` when it must."""
+        if start < min(end, self.floor):
+            above, floor = self.ranges(), self.floor
+            self.floor, self._starts, self._ends = start, None, None
+            for low, high in [(end, floor), *above]:
+                if low < high:
+                    self.add(low, high)
+        self.remove(start, end)
+
     def gaps(self, start: int, end: int) -> Iterator[Run]:
         """The parts of start…end that are not in."""
         start = max(start, self.floor)

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from penstock.delivery.apply import add_subscription, add_topic
+from penstock.delivery.keeping import Keeping
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
@@ -21,9 +22,26 @@ class Extra(NamedTuple):
 
 
 TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
-PARTITION_EXTRAS: Final[tuple[Extra, ...]] = ()
+PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra(
+        "keeping",
+        lambda partition: partition.keeping and partition.keeping.state(),
+        lambda partition, found: setattr(partition, "keeping", Keeping.restored(found)),
+    ),
+)
 SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = ()
-CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()
+CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra(
+        "begin",
+        lambda cursor: cursor.begin or None,
+        lambda cursor, found: setattr(cursor, "begin", found),
+    ),
+    Extra(
+        "otherwise",
+        lambda cursor: cursor.otherwise.items() if cursor.otherwise else None,
+        lambda cursor, found: setattr(cursor, "otherwise", RangeMap.restored(found)),
+    ),
+)
 
 
 def _dump(extras: tuple[Extra, ...], owner: object) -> dict[str, Any] | None:

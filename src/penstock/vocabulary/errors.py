@@ -217,6 +217,12 @@ class DeadLetterFull(Unavailable):
     code = "dead-letter-full"
 
 
+class HeldByReader(Unavailable):
+    """The topic is at its `max_bytes`, and only what a reader has planned could be removed."""
+
+    code = "held-by-reader"
+
+
 # -- the store ---------------------------------------------------------------------------------
 
 

@@ -36,6 +36,11 @@ class SetMachine(RuleBasedStateMachine):
         self.ours.remove(start, start + size)
         self.model -= set(range(max(start, self.ours.floor), start + size))
 
+    @rule(start=offsets, size=st.integers(0, 12))
+    def reopen(self, start: int, size: int) -> None:
+        self.ours.reopen(start, start + size)
+        self.model -= set(range(start, start + size))
+
     @rule()
     def store_and_restore(self) -> None:
         state = msgspec.msgpack.decode(msgspec.msgpack.encode(self.ours.state()))

@@ -73,7 +73,9 @@ class RangeSet:
 
     def reopen(self, start: int, end: int) -> None:
         """Takes start…end out, below the floor too: the floor falls to `start` when it must."""
-        if start < min(end, self.floor):
+        if start >= end:
+            return
+        if start < self.floor:
             above, floor = self.ranges(), self.floor
             self.floor, self._starts, self._ends = start, None, None
             for low, high in [(end, floor), *above]:

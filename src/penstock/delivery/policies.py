@@ -20,7 +20,9 @@ def keep_published(partition: Partition, record: Published, effects: Effects) ->
     if policy.keep_last > 0 and not record.target:
         for offset, key in _keys(record):
             for former in keeping.note_key(key, offset, policy.keep_last):
-                release(partition, former, former + 1, effects)
+                # Who holds the messages of this batch is not known yet.
+                if former < record.base:
+                    release(partition, former, former + 1, effects)
     if policy.max_bytes is not None and held_bytes(partition.topic) > policy.max_bytes:
         effects.retained[partition] = None
 

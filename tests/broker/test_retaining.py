@@ -317,7 +317,7 @@ def test_the_next_look_is_no_sooner_than_something_is_due() -> None:
     assert not retaining.note([])
 
 
-# -- all together ------------------------------------------------------------------------------------
+# -- all together ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -325,7 +325,7 @@ def test_what_is_held_is_what_the_rules_say_across_restarts(seed: int) -> None: 
     """A model of one keyed topic: publish time and key of every message, and who acked it."""
     dice = random.Random(seed)
     rig = Rig()
-    policy = {
+    policy: dict[str, Any] = {
         "replay_s": dice.choice([0, 30]),
         "keep_last": dice.choice([0, 1, 2]),
         "max_age_s": dice.choice([None, 80]),

@@ -95,7 +95,7 @@ def test_a_new_subscription_gets_what_the_window_holds(world: World) -> None:
     assert late.cursors[0].attached == 3
 
 
-# -- the newest of each key -------------------------------------------------------------------------
+# -- the newest of each key ------------------------------------------------------------------------
 
 
 def test_the_newest_of_each_key_stays_although_it_is_acked(world: World) -> None:
@@ -161,7 +161,7 @@ def test_an_unreadable_batch_counts_as_one_without_a_key(world: World) -> None:
     assert the(topic.partitions[0].keeping).newest == {None: [0]}
 
 
-# -- what wins over every policy --------------------------------------------------------------------
+# -- what wins over every policy -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [Removed, Lost])
@@ -176,7 +176,7 @@ def test_what_is_removed_or_lost_is_not_kept(world: World, kind: type) -> None:
     assert the(partition.keeping).kept == {}
 
 
-# -- changes ----------------------------------------------------------------------------------------
+# -- changes ---------------------------------------------------------------------------------------
 
 
 def alter(world: World, topic: Topic, policy: TopicPolicy) -> dict[Partition, None]:

@@ -95,7 +95,7 @@ def test_a_clock_that_stepped_back_keeps_messages_rather_longer(world: World, to
     assert decide_retention(topic.partitions[0], start - 3_600_000 + 9_999) == []
 
 
-# -- the replay window and the limit of age ------------------------------------------------------
+# -- the replay window and the limit of age --------------------------------------------------------
 
 
 def covered(world: World, policy: TopicPolicy) -> tuple[Topic, Cursor]:
@@ -163,7 +163,7 @@ def test_nothing_is_removed_while_a_seek_is_under_way(world: World) -> None:
     assert decide_size(topic)[0]
 
 
-# -- size ----------------------------------------------------------------------------------------
+# -- size ------------------------------------------------------------------------------------------
 
 
 def test_the_oldest_messages_make_room(world: World) -> None:
@@ -203,7 +203,7 @@ def test_a_topic_within_its_size_or_without_one_gives_nothing(world: World) -> N
     assert decide_size(world.topic("plain")) == ([], False)
 
 
-# -- guards --------------------------------------------------------------------------------------
+# -- guards ----------------------------------------------------------------------------------------
 
 
 def guard(low: int, high: int) -> Guard:
@@ -246,7 +246,7 @@ def test_a_topic_is_full_when_only_guarded_messages_could_make_room(world: World
     assert decide_size(wide, [guard(0, 100)]) == ([], True)
 
 
-# -- publishers --------------------------------------------------------------------------------
+# -- publishers ------------------------------------------------------------------------------------
 
 
 def test_a_generated_publisher_is_forgotten_after_a_week_without_use(

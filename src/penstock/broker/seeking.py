@@ -4,10 +4,11 @@ import math
 from functools import partial
 from typing import Any
 
+from penstock.batch.frame import Slice
 from penstock.broker.administration import Administration
 from penstock.delivery import admin
 from penstock.delivery.seek import decide_seek
-from penstock.delivery.state import Subscription, Topic
+from penstock.delivery.state import Lease, Subscription, Topic
 from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.records import Sought
 
@@ -52,7 +53,12 @@ class Seeking(Administration):
             places = admin.latest(topic)
         else:
             places = times
-        return decide_seek(self.state, subscription, places)
+        leases = [lease for c in subscription.consumers or () for lease in c.leases.values()]
+        record = decide_seek(self.state, subscription, places)
+        for lease in leases:
+            if lease.id not in lease.consumer.leases:
+                _tell_void(lease)
+        return record
 
     def confirm_time(self) -> None:
         """The wall clock is right: rules about the age of messages go on."""
@@ -60,6 +66,14 @@ class Seeking(Administration):
             self.engine.retaining.time.confirm()
             self.engine.retaining.next_at = 0
         self.engine.wake_timer()
+
+
+def _tell_void(lease: Lease) -> None:
+    # While the caller holds the lock, as with every slice: order holds.
+    sink = lease.consumer.sink
+    index = lease.cursor.partition.index
+    nothing = Slice(lease.id, index, lease.start, lease.end, lease.attempt, [])
+    sink.mailbox.post([(sink.on_slice, nothing)])
 
 
 def check_target(to: Any) -> tuple[int, int] | None:

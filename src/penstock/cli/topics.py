@@ -80,13 +80,13 @@ def _policy(arguments: Namespace) -> dict[str, Any]:
 def _limits(policy: dict[str, Any]) -> dict[str, str]:
     """The rules of a topic that differ from the usual, for people."""
     found: dict[str, str] = {}
-    if "replay_s" in policy:
+    if policy.get("replay_s"):
         found["replay"] = duration(policy["replay_s"])
-    if "keep_last" in policy:
+    if policy.get("keep_last"):
         found["keep last"] = f"{number(policy['keep_last'])} of each key"
-    if "max_age_s" in policy:
+    if policy.get("max_age_s"):
         found["max age"] = duration(policy["max_age_s"])
-    if "max_bytes" in policy:
+    if policy.get("max_bytes"):
         found["max bytes"] = size(policy["max_bytes"])
     return found
 

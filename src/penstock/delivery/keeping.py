@@ -33,7 +33,7 @@ class Keeping:
         self.kept: dict[int, Key] = {}
         """Those offsets and their keys."""
 
-    # -- time ------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def note_time(self, start: int, end: int, at: int, row_ms: int) -> None:
         """These messages were published at `at`; never earlier than those before them."""

@@ -8,6 +8,8 @@ import pytest
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.broker.seeking import check_target
 from penstock.delivery.counts import unexplained
+from penstock.journal.memory import MemoryDisk, Op
+from penstock.journal.powercut import Policy
 from penstock.vocabulary.errors import (
     InvalidArgument,
     PositionNotHeld,
@@ -376,3 +378,35 @@ def test_counts_and_deliveries_follow_a_model_across_restarts(seed: int) -> None
             len(fate), expected.count("acked"), expected.count("waiting"),
             expected.count("dropped"),
         )  # fmt: skip
+
+
+# -- power cuts ------------------------------------------------------------------------------------
+
+
+def test_a_power_cut_anywhere_leaves_a_subscription_at_one_place_or_the_other() -> None:
+    """Whatever was confirmed before the cut is true after it, with exact counts."""
+    rig = started(keep_last=1)
+    worker = rig.attach()
+    rig.publish("orders", b"a", b"b", b"c", b"d")
+    assert rig.ack(worker, worker.take_one(), (0, 3)) == []
+    rig.detach(worker)
+    confirmed = [exact(rig)]
+    seen: set[tuple[int, int, int, int]] = set()
+
+    def cut(_op: Op) -> None:
+        images = rig.disk.crash_images((Policy.DROP_ALL, Policy.KEEP_ALL, Policy.PREFIX))
+        for label, image in images:
+            fresh = Rig(MemoryDisk.from_image(image, record=True), rig.clock, rig.settings)
+            found = exact(fresh)
+            assert found in confirmed[-2:], label
+            assert len(fresh.held()) == 4
+            seen.add(found)
+
+    rig.disk.on_operation = cut
+    for to, after in (("0:1", (4, 1, 3, 0)), ("latest", (4, 1, 0, 3)), ("0:2", (4, 1, 2, 1))):
+        confirmed.append(after)
+        rig.broker.seek("orders", "billing", to)
+        assert exact(rig) == after
+        confirmed = confirmed[-1:]
+        rig.keeper.snapshot()
+    assert len(seen) == 4

@@ -157,7 +157,8 @@ def test_nothing_is_published_while_only_guarded_messages_could_make_room() -> N
     exact(rig)
 
 
-def test_a_raised_limit_opens_the_topic_again() -> None:
+@pytest.mark.parametrize("limit", [100_000, None])
+def test_a_raised_limit_opens_the_topic_again(limit: int | None) -> None:
     rig = Rig()
     made(rig, max_bytes=1000)
     rig.engine.retaining.guards = (lambda _, start, end: [(start, end)],)
@@ -165,9 +166,10 @@ def test_a_raised_limit_opens_the_topic_again() -> None:
     rig.wait(0)
     with pytest.raises(HeldByReader):
         rig.submit("orders")
-    rig.broker.alter_topic("orders", {"max_bytes": 100_000})
-    rig.wait(1)
+    rig.broker.alter_topic("orders", {"max_bytes": limit})
     rig.publish("orders", sequence=1)
+    rig.wait(1)
+    rig.publish("orders")
 
 
 def test_a_new_rule_holds_for_what_is_there() -> None:
@@ -312,9 +314,19 @@ def test_a_deleted_topic_and_one_without_rules_are_not_looked_at() -> None:
 def test_the_next_look_is_no_sooner_than_something_is_due() -> None:
     clock = ManualClock()
     retaining = Retaining(State(), clock)
-    assert retaining.note([])
     retaining.decide(lambda _: None)
+    assert retaining.next_at > clock.wall() + 10**15
     assert not retaining.note([])
+
+
+def test_a_topic_deleted_while_over_its_size_is_forgotten() -> None:
+    rig = Rig()
+    made(rig, max_bytes=1)
+    rig.publish("orders", bytes(100))
+    assert rig.engine.retaining.over
+    rig.broker.delete_topic("orders")
+    rig.wait(0)
+    assert rig.engine.retaining.over == {}
 
 
 # -- all together ----------------------------------------------------------------------------------

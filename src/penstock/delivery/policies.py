@@ -23,7 +23,7 @@ def keep_published(partition: Partition, record: Published, effects: Effects) ->
                 # Who holds the messages of this batch is not known yet.
                 if former < record.base:
                     release(partition, former, former + 1, effects)
-    if policy.max_bytes is not None and held_bytes(partition.topic) > policy.max_bytes:
+    if is_over(partition.topic):
         effects.retained[partition] = None
 
 
@@ -48,6 +48,12 @@ def held_bytes(topic: Topic) -> int:
     return sum(partition.held_bytes for partition in topic.partitions)
 
 
+def is_over(topic: Topic) -> bool:
+    """True when a topic holds more than its `max_bytes`."""
+    limit = topic.policy.max_bytes
+    return limit is not None and held_bytes(topic) > limit
+
+
 def begin_keeping(topic: Topic) -> None:
     """Gives the partitions of a new topic what its policy needs."""
     if is_keeping(topic.policy):
@@ -58,6 +64,7 @@ def begin_keeping(topic: Topic) -> None:
 def change_policy(topic: Topic, policy: TopicPolicy, at: int, effects: Effects) -> None:
     """A topic has a new policy. What is there counts as published now where times are not known."""
     before, topic.policy = topic.policy, policy
+    topic.is_full = False
     for partition in topic.partitions:
         if partition.keeping is None and is_keeping(policy):
             partition.keeping = Keeping()

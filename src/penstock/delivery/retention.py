@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from penstock.delivery.keeping import Run
-from penstock.delivery.policies import held_bytes
+from penstock.delivery.policies import held_bytes, is_over
 from penstock.delivery.publish import is_generated
 from penstock.delivery.state import Partition, Topic
 from penstock.vocabulary.limits import PUBLISHER_IDLE_S_MAX
@@ -82,8 +82,6 @@ def due_at(partition: Partition) -> int:
         soonest = partition.retained[0][2] + int(policy.retain_s * 1000)
     if keeping is None:
         return soonest
-    if policy.max_bytes is not None and held_bytes(partition.topic) > policy.max_bytes:
-        return 0
     if keeping.rows and policy.max_age_s is not None:
         soonest = min(soonest, keeping.rows[0][2] + int(policy.max_age_s * 1000))
     if policy.replay_s > 0:
@@ -102,9 +100,9 @@ def decide_size(topic: Topic, guards: Sequence[Guard] = GUARDS) -> tuple[list[Re
     protect in one is made up for by the others. When that is not enough nothing is removed.
     """
     limit = topic.policy.max_bytes
-    total = held_bytes(topic)
-    if limit is None or total <= limit:
+    if limit is None or not is_over(topic):
         return [], False
+    total = held_bytes(topic)
     if any(subscription.seeks for subscription in topic.every_subscription()):
         return [], False
     over = total - limit

@@ -55,7 +55,8 @@ def test_a_clock_that_went_back_makes_nobody_older() -> None:
 def test_rows_are_as_fine_as_the_shortest_time_asks_for() -> None:
     assert row_ms(REPLAY) == 1000
     assert row_ms(TopicPolicy(replay_s=72 * 3600)) == 72 * 3600 * 1000 // 1024
-    assert row_ms(TopicPolicy(replay_s=5, max_age_s=72 * 3600)) == 1000
+    assert row_ms(TopicPolicy(replay_s=5, max_age_s=3600)) == 1000
+    assert row_ms(TopicPolicy(replay_s=5, max_age_s=7 * 24 * 3600)) == 604_800_000 // 16_384
     assert row_ms(PLAIN) == 1000
 
 
@@ -65,6 +66,18 @@ def test_the_end_of_what_was_published_by_a_time() -> None:
     for offset in range(3):
         keeping.note_time(offset, offset + 1, offset * 1000, 1000)
     assert [keeping.end_before(limit) for limit in (-1, 0, 999, 1000, 9999)] == [0, 1, 1, 2, 3]
+
+
+def test_the_first_time_of_the_window() -> None:
+    keeping = Keeping()
+    assert keeping.next_time() is None
+    for offset in range(0, 6, 2):
+        keeping.note_time(offset, offset + 2, offset * 1000, 1000)
+    found = []
+    for window in range(7):
+        keeping.window = window
+        found.append(keeping.next_time())
+    assert found == [0, 0, 2000, 2000, 4000, 4000, None]
 
 
 def test_the_newest_of_a_key_push_out_the_oldest() -> None:

@@ -4,6 +4,7 @@ The replay window is one offset, publish times are rows of many messages, and on
 knows single messages: those that are the newest of their key.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,8 +15,9 @@ Key = bytes | None
 """A message without a key counts as one of a key of its own."""
 
 ROW_MS_MIN: Final = 1_000
-ROWS_PER_WINDOW: Final = 1_024
-"""A message may stay longer than asked by this part of the time, or by a second."""
+ROWS_PER_SHORTER: Final = 1_024
+ROWS_PER_LONGER: Final = 16_384
+"""A message may stay longer than asked by these parts of the times, or by a second."""
 
 
 class Keeping:
@@ -48,12 +50,13 @@ class Keeping:
 
     def end_before(self, limit: int) -> int:
         """The offset after the last message that was published at or before `limit`, or 0."""
-        end = 0
-        for _, upto, at in self.rows:
-            if at > limit:
-                break
-            end = upto
-        return end
+        at = bisect_right(self.rows, limit, key=_time)
+        return self.rows[at - 1][1] if at else 0
+
+    def next_time(self) -> int | None:
+        """When the first row of the replay window was published; None when it is empty."""
+        at = bisect_right(self.rows, self.window, key=_end)
+        return self.rows[at][2] if at < len(self.rows) else None
 
     # -- the newest of each key --------------------------------------------------------------------
 
@@ -140,5 +143,15 @@ def needs_times(policy: TopicPolicy) -> bool:
 def row_ms(policy: TopicPolicy) -> int:
     """How many milliseconds of publishing share one row."""
     times = [s for s in (policy.replay_s, policy.max_age_s) if s]
-    shortest = min(times, default=0.0)
-    return max(ROW_MS_MIN, int(shortest * 1000) // ROWS_PER_WINDOW)
+    shorter, longer = min(times, default=0.0), max(times, default=0.0)
+    return max(
+        ROW_MS_MIN, int(shorter * 1000) // ROWS_PER_SHORTER, int(longer * 1000) // ROWS_PER_LONGER
+    )
+
+
+def _end(row: list[int]) -> int:
+    return row[1]
+
+
+def _time(row: list[int]) -> int:
+    return row[2]

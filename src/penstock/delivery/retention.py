@@ -5,6 +5,7 @@ parts of it that must stay, rising and disjoint.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import Final
 
 from penstock.delivery.keeping import Run
@@ -59,8 +60,7 @@ def _aged(partition: Partition, now_wall: int) -> list[Run]:
     limit = now_wall - int(max_age_s * 1000)
     return [
         gap
-        for start, end, at in partition.keeping.rows
-        if at <= limit
+        for start, end, _ in takewhile(lambda row: row[2] <= limit, partition.keeping.rows)
         for gap in partition.released.gaps(start, end)
     ]
 
@@ -84,8 +84,7 @@ def due_at(partition: Partition) -> int:
         return soonest
     if keeping.rows and policy.max_age_s is not None:
         soonest = min(soonest, keeping.rows[0][2] + int(policy.max_age_s * 1000))
-    if policy.replay_s > 0:
-        at = next((at for _, end, at in keeping.rows if end > keeping.window), NEVER)
+    if policy.replay_s > 0 and (at := keeping.next_time()) is not None:
         soonest = min(soonest, at + int(policy.replay_s * 1000))
     return soonest
 

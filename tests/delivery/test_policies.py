@@ -77,6 +77,19 @@ def test_the_window_never_goes_back(world: World) -> None:
     assert the(topic.partitions[0].keeping).window == 4
 
 
+@pytest.mark.parametrize(("ranges", "window"), [((), 5), (((3, 5),), 0)])
+def test_a_window_beyond_the_end_proves_that_messages_were_lost(
+    world: World, ranges: tuple[tuple[int, int], ...], window: int
+) -> None:
+    topic = world.topic(policy=TopicPolicy(replay_s=10))
+    cursor = world.subscribe(topic).cursors[0]
+    world.publish(topic, 2)
+    world.apply(Outlived(topic.id, 0, ranges, window))
+    partition = topic.partitions[0]
+    assert (partition.next_offset, partition.held) == (5, 2)
+    assert (cursor.attached, cursor.dropped) == (5, 3)
+
+
 def test_uncovered_messages_stay_for_the_longer_of_both_times(world: World) -> None:
     topic = world.topic(policy=TopicPolicy(replay_s=10, retain_s=5))
     world.publish(topic, 2)

@@ -243,13 +243,14 @@ def test_only_what_is_still_held_comes_again(
     assert where(subscription.cursors[0]) == (5, 2, 3, 0, 0)
 
 
-def test_a_place_beyond_the_end_is_the_end(
+def test_a_place_beyond_the_end_proves_that_messages_were_lost(
     world: World, topic: Topic, subscription: Subscription
 ) -> None:
     world.publish(topic, 2)
-    world.apply(Sought(topic.id, subscription.id, (99,)))
-    world.publish(topic, 1)
-    assert where(subscription.cursors[0]) == (3, 0, 1, 0, 2)
+    world.apply(Sought(topic.id, subscription.id, (5,)))
+    assert world.publish(topic, 1).base == 5
+    assert where(subscription.cursors[0]) == (6, 0, 1, 0, 5)
+    assert topic.partitions[0].held == 3
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.SHARED])

@@ -2,7 +2,7 @@
 
 from penstock.batch import Batch
 from penstock.delivery.effects import Effects
-from penstock.delivery.holding import drop_retained, release
+from penstock.delivery.holding import drop_retained, lose, release
 from penstock.delivery.keeping import Keeping, Key, is_keeping, needs_times, row_ms
 from penstock.delivery.state import Partition, State, Topic
 from penstock.vocabulary.errors import MalformedBatch
@@ -92,6 +92,9 @@ def _change(partition: Partition, before: TopicPolicy, at: int, effects: Effects
 def apply_outlived(state: State, record: Outlived, effects: Effects) -> None:
     """The time of some messages is over; whoever else holds them goes on."""
     partition = state.topics[record.topic_id].partitions[record.partition]
+    upto = max([record.window, *(end for _, end in record.ranges)])
+    if upto > partition.next_offset:  # Damage took the publishing of these.
+        lose(partition, partition.next_offset, upto, effects)
     for start, end in record.ranges:
         drop_retained(partition, start, end)
         release(partition, start, end, effects)

@@ -7,7 +7,7 @@ move: a message that comes again leaves the count in which it ended.
 from typing import Final
 
 from penstock.delivery.effects import Effects
-from penstock.delivery.holding import drop_retained, release
+from penstock.delivery.holding import drop_retained, lose, release
 from penstock.delivery.leases import void_leases
 from penstock.delivery.ranges import RangeMap
 from penstock.delivery.state import Cursor, State, Subscription
@@ -51,7 +51,10 @@ def apply_sought(state: State, record: Sought, effects: Effects) -> None:
     # Partitions added since the seek was decided are not in it.
     for cursor, place in zip(subscription.cursors, record.places, strict=False):
         if place is not None:
-            _move(cursor, min(place, cursor.partition.next_offset), effects)
+            partition = cursor.partition
+            if place > partition.next_offset:  # Damage took the publishing of what lies before.
+                lose(partition, partition.next_offset, place, effects)
+            _move(cursor, place, effects)
     effects.dirty[subscription] = None
 
 

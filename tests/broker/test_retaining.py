@@ -1,6 +1,7 @@
 """Time and size limits of topics on a running broker, across restarts and compaction."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from penstock.broker.retaining import Retaining
 from penstock.broker.wall import JUMP_MS_MAX
 from penstock.delivery.counts import unexplained
 from penstock.delivery.state import Partition, State
+from penstock.journal.memory import MemoryDisk, Op
+from penstock.journal.powercut import Policy
 from penstock.vocabulary.errors import HeldByReader, InvalidArgument
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from tests.broker.rig import NAMED, ManualClock, Rig
@@ -393,3 +396,37 @@ def test_what_is_held_is_what_the_rules_say_across_restarts(seed: int) -> None: 
                     assert offset in held, "removed too early"
                 elif age > max(policy["replay_s"] or 0, policy["retain_s"] or 0) + 5:
                     assert offset not in held, "kept for nothing"
+
+
+def test_a_power_cut_anywhere_leaves_what_was_held_before_or_after_a_step() -> None:
+    rig = Rig()
+    made(rig, replay_s=50, keep_last=1, max_age_s=200)
+    rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), None)
+    held: list[list[bytes | None]] = [[]]
+    seen: set[tuple[bytes | None, ...]] = set()
+
+    def cut(_op: Op) -> None:
+        images = rig.disk.crash_images((Policy.DROP_ALL, Policy.KEEP_ALL, Policy.PREFIX))
+        for label, image in images:
+            fresh = Rig(MemoryDisk.from_image(image, record=True), rig.clock, rig.settings)
+            found = fresh.held()
+            assert found in held, label
+            exact(fresh)
+            seen.add(tuple(found))
+
+    def step(action: Callable[[], None], *after: bytes) -> None:
+        held.append(list(after))
+        action()
+        assert rig.held() == list(after)
+        del held[:-1]
+
+    rig.disk.on_operation = cut
+    step(lambda: publish_keyed(rig, "a", "b", "a"), b"0", b"1", b"2")
+    step(lambda: consume(rig), b"0", b"1", b"2")
+    step(rig.keeper.snapshot, b"0", b"1", b"2")
+    step(lambda: rig.wait(51), b"1", b"2")
+    step(lambda: publish_keyed(rig, "b"), b"2", b"3")
+    step(rig.keeper.snapshot, b"2", b"3")
+    step(lambda: rig.wait(150), b"3")
+    step(lambda: rig.wait(51))
+    assert len(seen) == 5

@@ -7,7 +7,14 @@ import pytest
 
 from penstock.client.administration import check_limit, made
 from penstock.testing import MemoryBroker
-from penstock.vocabulary.errors import InvalidArgument, InvalidName, Unsupported
+from penstock.vocabulary.errors import (
+    AckRefused,
+    InvalidArgument,
+    InvalidName,
+    PositionNotHeld,
+    UnknownSubscription,
+    Unsupported,
+)
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 
@@ -54,6 +61,11 @@ WRONG_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], s
     ("create_subscription", ("orders", "s"), {"start": "soon"}, InvalidArgument, "soon"),
     ("peek", ("orders",), {"limit": 0}, InvalidArgument, "limit"),
     ("peek", ("orders",), {"partition": 7}, InvalidArgument, "partition"),
+    ("create_topic", ("t",), {"keep_last": -1}, InvalidArgument, "keep_last"),
+    ("alter_topic", ("orders",), {"max_bytes": 0}, InvalidArgument, "max_bytes"),
+    ("seek", ("orders", "billing", "soon"), {}, InvalidArgument, "soon"),
+    ("seek", ("orders", "billing", "0:9"), {}, PositionNotHeld, "the end is 0:0"),
+    ("seek", ("orders", "biling", "latest"), {}, UnknownSubscription, "biling"),
     ("redrive", ("orders", "billing"), {"rate": 0}, InvalidArgument, "rate"),
 ]
 
@@ -84,5 +96,56 @@ def test_one_partition_can_be_looked_at() -> None:
                 found = await client.peek("orders", partition=partition)
                 assert {message.partition for message in found} == {partition}
                 assert len(found) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_seek_reaches_a_consumer_that_is_in_the_middle() -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            client = broker.client()
+            await client.create_topic("orders", replay_s=3600)
+            await client.publish_many("orders", [str(number) for number in range(10)])
+            deliveries = await client.subscribe("orders", "billing")
+            first = [await deliveries.receive(5) for _ in range(3)]
+            assert [message and message.body for message in first] == [b"0", b"1", b"2"]
+            assert first[0] is not None
+            first[0].ack()
+            await deliveries.flush()
+            await client.seek("orders", "billing", "0:8")
+            later = [await deliveries.receive(5) for _ in range(2)]
+            assert [message and message.body for message in later] == [b"8", b"9"]
+            assert await deliveries.receive(0.01) is None, "what waited here is void"
+            assert first[1] is not None
+            first[1].ack()
+            with pytest.raises(AckRefused, match="moved by a seek"):
+                await deliveries.flush()
+            await client.seek("orders", "billing", "earliest")
+            again = [await deliveries.receive(5) for _ in range(10)]
+            assert {message.attempt for message in again if message} == {1}
+            for message in again:
+                assert message is not None
+                message.ack()
+            await deliveries.close()
+            (row,) = await client.subscriptions("orders")
+            assert (row["attached"], row["acked"], row["unexplained"]) == (10, 10, 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_clock_that_jumped_is_believed_when_it_is_confirmed() -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            client = broker.client()
+            await client.create_topic("orders", retain_s=60)
+            await client.publish("orders", b"x")
+            broker.clock.jump(2 * 3600)
+            broker.advance(1)
+            assert (await client.stats())["time"]["is_paused"]
+            assert len(await client.peek("orders")) == 1
+            await client.confirm_time()
+            broker.advance(1)
+            assert not (await client.stats())["time"]["is_paused"]
+            assert await client.peek("orders") == []
 
     asyncio.run(scenario())

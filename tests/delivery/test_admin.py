@@ -142,10 +142,10 @@ def test_a_dead_letter_topic_is_not_for_users_to_create(world: World) -> None:
 
 
 def test_altering_to_the_same_policy_writes_nothing(topic: Topic) -> None:
-    assert admin.decide_alter_topic(topic, TopicPolicy()) is None
-    record = admin.decide_alter_topic(topic, TopicPolicy(retain_s=5))
+    assert admin.decide_alter_topic(topic, TopicPolicy(), 7) is None
+    record = admin.decide_alter_topic(topic, TopicPolicy(retain_s=5), 7)
     assert record is not None
-    assert record.policy.retain_s == 5
+    assert (record.policy.retain_s, record.altered_at) == (5, 7)
 
 
 def test_a_topic_with_consumers_is_not_deleted(

@@ -104,7 +104,10 @@ def _row(frame: Frame, view: Batch, index: int) -> tuple[Any, ...]:
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
-    """What one lease hands over: messages of one partition, all at the same attempt."""
+    """What one lease hands over: messages of one partition, all at the same attempt.
+
+    Without frames it says that the lease is void: what was not handed out yet must not be.
+    """
 
     lease_id: int
     partition: int

@@ -97,7 +97,8 @@ class Administration:
 
         def decide() -> Any:
             topic = admin.find_topic(self.state, name)
-            return admin.decide_alter_topic(topic, changed(topic.policy, changes))
+            policy = changed(topic.policy, changes)
+            return admin.decide_alter_topic(topic, policy, self.engine.clock.wall())
 
         self._run(decide)
 

@@ -22,9 +22,9 @@ from penstock.delivery import admin, settle
 from penstock.delivery.apply import remove_subscription
 from penstock.delivery.publish import Decided, Duplicate, decide_publish
 from penstock.delivery.reader import refuse_reader
-from penstock.delivery.retention import NEVER, decide_retention, retained_until
 from penstock.delivery.shared import due
 from penstock.delivery.state import Consumer, Subscription, Topic
+from penstock.delivery.traits import NEVER
 from penstock.journal.disk import Disk
 from penstock.journal.recovery import open_journal
 from penstock.journal.settings import JournalSettings
@@ -34,6 +34,7 @@ from penstock.vocabulary.errors import (
     Closed,
     DiskFull,
     Draining,
+    HeldByReader,
     InvalidArgument,
     InvalidName,
 )
@@ -130,7 +131,7 @@ class Broker(Reading):
         rebuild.finish()
         engine.doomed.update(rebuild.doomed)
         engine.delaying.update(rebuild.delaying)
-        engine.retaining.update(rebuild.retaining)
+        engine.retaining.note(rebuild.retaining)
         engine.expiring.update(rebuild.expiring)
         journal.mark(broker_generation=self.state.generation)
         if report.is_damaged or report.notes:
@@ -160,7 +161,7 @@ class Broker(Reading):
             if engine.is_blocked:
                 self._check_publish()
             topic = self.state.names.get(topic_name)
-            if topic is None or topic.is_removing or topic.policy.dead_of is not None:
+            if topic is None or topic.is_removing or topic.policy.dead_of or topic.is_full:
                 topic = self._topic_to_publish(topic_name)
             decision = decide_publish(
                 topic.partitions[partition], batch, count, publisher, epoch, sequence,
@@ -222,7 +223,14 @@ class Broker(Reading):
     def _topic_to_publish(self, name: str) -> Topic:
         if names.is_dead_topic(name):
             raise InvalidName(f"{name!r} is a dead-letter topic: only the broker publishes there")
-        return self._ensure_topic(name)
+        topic = self._ensure_topic(name)
+        if topic.is_full:
+            raise HeldByReader(
+                f"topic {name!r} is at its max_bytes of {topic.policy.max_bytes}, and only what a "
+                "reader has planned could be removed: publishes are refused until the reader "
+                "commits, is released, or max_bytes is raised"
+            )
+        return topic
 
     def partitions(self, topic_name: str) -> int:
         """How many partitions a topic has; it is created when missing."""
@@ -409,24 +417,8 @@ class Broker(Reading):
                 if subscription.keys is not None and subscription.keys.is_moving:
                     engine.dispatch(subscription)
             self._expire_at = expire_all(engine, wall)
-            self._retain(wall)
+            engine.retaining.decide(lambda record: engine.submit(record, None))
             return self._until_next(now, wall)
-
-    def _retain(self, wall: int) -> None:
-        engine = self.engine
-        if wall < engine.retain_at:
-            return
-        soonest = NEVER
-        for partition in list(engine.retaining):
-            if partition.topic.id not in self.state.topics or not partition.retained:
-                del engine.retaining[partition]
-                continue
-            record = decide_retention(partition, wall)
-            if record is not None and not partition.topic.is_removing:
-                engine.submit(record, None)
-            soonest = min(soonest, retained_until(partition))
-        # What was just submitted is looked at again when it has been applied.
-        engine.retain_at = max(soonest, wall + 1000)
 
     def _until_next(self, now: int, wall: int) -> int:
         engine = self.engine

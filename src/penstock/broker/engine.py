@@ -17,12 +17,12 @@ from penstock.broker.early import early_publishes
 from penstock.broker.expiring import expire
 from penstock.broker.fetching import cached_frames, read_frames
 from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
+from penstock.broker.retaining import Retaining
 from penstock.delivery import keyed
 from penstock.delivery.apply import apply, apply_published, topic_ids
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import close_bits
 from penstock.delivery.offers import Offer
-from penstock.delivery.retention import retained_until
 from penstock.delivery.shared import dispatch
 from penstock.delivery.state import Consumer, Cursor, Lease, Partition, State, Subscription
 from penstock.journal.group import Encoded
@@ -61,9 +61,7 @@ class Engine:
         self.delaying: dict[Cursor, None] = {}
         self.expiring: dict[Partition, None] = {}
         """Partitions with messages that end at a time of their own."""
-        self.retaining: dict[Partition, None] = {}
-        self.retain_at = 0
-        """Wall time before which retention has nothing to do."""
+        self.retaining = Retaining(state, clock)
         self.serving: dict[Subscription, None] = {}
         """Subscriptions with consumers."""
         self.unsynced = Lock()
@@ -359,9 +357,8 @@ class Engine:
         if effects.expiring:
             self.expiring.update(effects.expiring)
             self.wake_timer()
-        if effects.retained:
-            self.retaining.update(effects.retained)
-            self.retain_at = min(self.retain_at, *map(retained_until, effects.retained))
+        if effects.retained and self.retaining.note(effects.retained):
+            self.wake_timer()
         if effects.doomed:
             self.doomed.update(effects.doomed)
             self.wake_worker()
@@ -373,6 +370,8 @@ class Engine:
 
     def dispatch(self, subscription: Subscription) -> None:
         """Hands waiting messages of a subscription to consumers with credit."""
+        if subscription.seeks:
+            return
         now, wall = self.clock.now(), self.clock.wall()
         if self.expiring:
             expire(self, subscription.topic.partitions, wall)

@@ -9,8 +9,9 @@ import msgspec
 
 from penstock.batch import Batch
 from penstock.batch.frame import Frame
-from penstock.broker.administration import Administration
 from penstock.broker.keeper import Keeper
+from penstock.broker.seeking import Seeking
+from penstock.broker.wall import alert
 from penstock.delivery import admin, settle
 from penstock.delivery.dead import decide_redrive
 from penstock.delivery.reader import outside_planned, unplanned_frames
@@ -20,7 +21,7 @@ from penstock.vocabulary import names
 from penstock.vocabulary.records import Ranges, Removed, Unit
 
 
-class Looking(Administration):
+class Looking(Seeking):
     """The looking half of a Broker."""
 
     journal: Journal
@@ -152,6 +153,7 @@ class Looking(Administration):
                 "live_bytes": sum(self.keeper.live_bytes(segment) for segment in segments),
                 "snapshots": len(journal.snapshots),
                 "records": journal.records,
+                "time": self.engine.retaining.time.state(),
                 "health": self.health(),
                 "recovery": msgspec.to_builtins(report),
             }
@@ -162,6 +164,9 @@ class Looking(Administration):
         reasons = [str(damage) for damage in journal.report.damages] + journal.report.notes
         if self.keeper.state.blocked:
             reasons.append(self.keeper.state.blocked)
+        time = self.engine.retaining.time
+        if time.is_paused:
+            reasons.append(alert(time.jumped_ms))
         if self._is_full:
             reasons.append("free space is below the reserve: publishes are refused")
         if journal.failed is not None:

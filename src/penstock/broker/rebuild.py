@@ -63,8 +63,9 @@ def _row(engine: Engine, number: int, wall: int) -> list[Any]:
     if topic is None or topic.is_pending:
         return []
     for partition in topic.partitions:
-        forget_publishers(partition, wall)
-        forget_ids(partition, wall)
+        if not engine.retaining.time.is_paused:
+            forget_publishers(partition, wall)
+            forget_ids(partition, wall)
     spans = [engine.journal.index.state(partition.key) for partition in topic.partitions]
     return [(topic_state(topic), spans)]
 
@@ -163,7 +164,7 @@ class Rebuild:
         for topic in self.state.topics.values():
             topic.is_pending = False
             for partition in topic.partitions:
-                if partition.retained:
+                if partition.retained or partition.keeping is not None:
                     self.retaining[partition] = None
                 if partition.traits is not None and partition.traits.counts["expiry"]:
                     self.expiring[partition] = None

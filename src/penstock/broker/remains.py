@@ -262,6 +262,10 @@ class Remains:
                     f"topic {topic.name!r} holds messages of no subscription: they are kept until "
                     "its retain_s is set again"
                 )
+            if topic.policy.max_age_s is not None:
+                policy = msgspec.structs.replace(topic.policy, max_age_s=None)
+                self._apply(TopicAltered(topic.id, policy))
+                self.notes.append(f"topic {topic.name!r} has no max_age_s until it is set again")
 
 
 def _intact(found: Survey) -> Iterator[tuple[SegmentFile, int, bytes]]:

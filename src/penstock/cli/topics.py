@@ -33,6 +33,32 @@ def _add_policy(parser: ArgumentParser) -> None:
         help="how long a message is kept that no subscription covered: 90, 12h, 7d, forever "
         f"(default {duration(RETAIN_S_DEFAULT)})",
     )
+    parser.add_argument(
+        "--replay",
+        type=values.seconds,
+        metavar="S",
+        help="how long acked messages stay for seek and readers (default 0)",
+    )
+    parser.add_argument(
+        "--keep-last",
+        type=int,
+        metavar="N",
+        help="so many of the newest messages of each key stay (default 0)",
+    )
+    parser.add_argument(
+        "--max-age",
+        type=values.seconds_or_never,
+        default=...,
+        metavar="S",
+        help="older messages are removed, acked or not: 90, 12h, 7d, none (default)",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        type=values.attempts,
+        default=...,
+        metavar="N",
+        help="above this size the oldest messages are removed: 500M, none (default)",
+    )
 
 
 def _add_on_duplicate(parser: ArgumentParser) -> None:
@@ -52,6 +78,28 @@ def _policy(arguments: Namespace) -> dict[str, Any]:
         found["retain_s"] = arguments.retain
     if getattr(arguments, "on_duplicate", None) is not None:  # chosen once, not to be altered
         found["on_duplicate"] = arguments.on_duplicate
+    if arguments.replay is not None:
+        found["replay_s"] = arguments.replay
+    if arguments.keep_last is not None:
+        found["keep_last"] = arguments.keep_last
+    if arguments.max_age is not ...:
+        found["max_age_s"] = arguments.max_age
+    if arguments.max_bytes is not ...:
+        found["max_bytes"] = arguments.max_bytes
+    return found
+
+
+def _limits(policy: dict[str, Any]) -> dict[str, str]:
+    """The rules of a topic that differ from the usual, for people."""
+    found: dict[str, str] = {}
+    if policy.get("replay_s"):
+        found["replay"] = duration(policy["replay_s"])
+    if policy.get("keep_last"):
+        found["keep last"] = f"{number(policy['keep_last'])} of each key"
+    if policy.get("max_age_s"):
+        found["max age"] = duration(policy["max_age_s"])
+    if policy.get("max_bytes"):
+        found["max bytes"] = size(policy["max_bytes"])
     return found
 
 
@@ -103,6 +151,7 @@ async def run_describe(arguments: Namespace, output: Output) -> int:
             "durability": policy.get("durability", Durability.SYNCED),
             "retain": duration(policy.get("retain_s", RETAIN_S_DEFAULT)),
             "duplicates": policy.get("on_duplicate", OnDuplicate.DROP),
+            **_limits(policy),
         }
     )
     if subscriptions:
@@ -186,7 +235,10 @@ async def run_alter(arguments: Namespace, output: Output) -> int:
     """Changes what is given and leaves the rest."""
     changes = _policy(arguments)
     if not changes:
-        raise BadUsage("say what to change: --durability or --retain")
+        raise BadUsage(
+            "say what to change: --durability, --retain, --replay, --keep-last, --max-age or "
+            "--max-bytes"
+        )
     async with opened(arguments) as client:
         await client.alter_topic(arguments.topic, **changes)
         topic = await client.describe_topic(arguments.topic)

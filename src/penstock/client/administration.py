@@ -85,6 +85,14 @@ class Administration:
         """Deletes a subscription; what only it held is released. Raises SubscriptionInUse."""
         await self._opened().ask(q.DeleteSubscription(topic, subscription))
 
+    async def seek(self, topic: str, subscription: str, to: float | str) -> None:
+        """Moves a subscription; what its consumers hold is void, and acks of it are refused.
+
+        `to`: 'earliest' (what is still held), 'latest', Unix seconds, or a position such as
+        '0:17', which moves that partition only. Raises PositionNotHeld with the lowest one.
+        """
+        await self._opened().ask(q.Seek(topic, subscription, to))
+
     async def subscriptions(self, topic: str | None = None) -> list[dict[str, Any]]:
         """Every durable subscription, of one topic or of all, with its counts."""
         found: list[dict[str, Any]] = await self._opened().ask(q.ListSubscriptions(topic))
@@ -167,6 +175,10 @@ class Administration:
         """The broker in numbers."""
         found: dict[str, Any] = await self._opened().ask(q.Stats())
         return found
+
+    async def confirm_time(self) -> None:
+        """The broker's wall clock is right after its jump: expiry and retention go on."""
+        await self._opened().ask(q.ConfirmTime())
 
     async def _check_subscription(self, topic: str, subscription: str) -> None:
         """Raises UnknownTopic, UnknownSubscription."""

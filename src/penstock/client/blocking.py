@@ -237,6 +237,10 @@ class BlockingClient:
         """See Client.delete_subscription."""
         self._do("delete_subscription", topic, subscription)
 
+    def seek(self, topic: str, subscription: str, to: float | str) -> None:
+        """See Client.seek."""
+        self._do("seek", topic, subscription, to)
+
     def subscriptions(self, topic: str | None = None) -> list[dict[str, Any]]:
         """See Client.subscriptions."""
         rows: list[dict[str, Any]] = self._do("subscriptions", topic)
@@ -268,6 +272,10 @@ class BlockingClient:
         """See Client.stats."""
         numbers: dict[str, Any] = self._do("stats")
         return numbers
+
+    def confirm_time(self) -> None:
+        """See Client.confirm_time."""
+        self._do("confirm_time")
 
 
 class BlockingDeliveries:

@@ -66,6 +66,12 @@ class Settling:
         self.holds[hold.lease_id] = hold
         return hold
 
+    def void(self, lease_id: int) -> None:
+        """What was not handed out of this lease is not handed out any more."""
+        hold = self.holds.pop(lease_id, None)
+        if hold is not None:
+            hold.take(hold.count)
+
     def collect(self, hold: Hold) -> None:
         """The hold has acks to send: now, when half the credit waits, or soon. For any thread."""
         if self._is_closed:

@@ -73,6 +73,14 @@ def check_topic_policy(policy: TopicPolicy) -> None:
         raise InvalidArgument(
             f"on_duplicate must be 'drop' or 'replace', not {policy.on_duplicate!r:.80}"
         )
+    if not 0 <= policy.replay_s < float("inf"):
+        raise InvalidArgument(f"replay_s must be 0 or more seconds, not {policy.replay_s}")
+    if not 0 <= policy.keep_last <= limits.KEEP_LAST_MAX:
+        raise InvalidArgument(f"keep_last must be 0…{limits.KEEP_LAST_MAX}, not {policy.keep_last}")
+    if policy.max_age_s is not None and not 0 < policy.max_age_s < float("inf"):
+        raise InvalidArgument(f"max_age_s must be above 0 seconds, or None, not {policy.max_age_s}")
+    if policy.max_bytes is not None and policy.max_bytes < 1:
+        raise InvalidArgument(f"max_bytes must be 1 or more, or None, not {policy.max_bytes}")
 
 
 def check_subscription_policy(policy: SubscriptionPolicy) -> None:
@@ -117,7 +125,7 @@ def decide_create_topic(
     return record
 
 
-def decide_alter_topic(topic: Topic, policy: TopicPolicy) -> TopicAltered | None:
+def decide_alter_topic(topic: Topic, policy: TopicPolicy, now_wall: int) -> TopicAltered | None:
     """A record for the new policy, or None when nothing changes."""
     check_topic_policy(policy)
     if policy.on_duplicate != topic.policy.on_duplicate:
@@ -125,7 +133,7 @@ def decide_alter_topic(topic: Topic, policy: TopicPolicy) -> TopicAltered | None
             f"on_duplicate of topic {topic.name!r} is {str(topic.policy.on_duplicate)!r} and "
             "cannot change: older ids are not known; create another topic"
         )
-    return None if policy == topic.policy else TopicAltered(topic.id, policy)
+    return None if policy == topic.policy else TopicAltered(topic.id, policy, now_wall)
 
 
 def decide_delete_topic(state: State, topic: Topic) -> TopicDeleted:

@@ -19,8 +19,16 @@ from penstock.delivery.holding import (
     retain,
 )
 from penstock.delivery.leases import make_ready, withdraw
+from penstock.delivery.policies import (
+    apply_outlived,
+    begin_keeping,
+    change_policy,
+    forget_rows,
+    keep_published,
+)
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import apply_reader_moved, apply_reader_opened
+from penstock.delivery.seek import apply_sought, note_ending
 from penstock.delivery.state import (
     UNTRIED,
     Cursor,
@@ -80,6 +88,8 @@ def apply_published(state: State, record: r.Published, effects: Effects) -> None
     if not is_plain(record.batch):
         _note_traits(partition, record, effects)
         remember(partition, record)
+    if partition.keeping is not None:
+        keep_published(partition, record, effects)
     if record.target:
         partition.aimed = partition.aimed or RangeSet()
         partition.aimed.add(base, end)
@@ -176,6 +186,7 @@ def _removed(state: State, record: r.Removed, effects: Effects) -> None:
     partition = state.topics[record.topic_id].partitions[record.partition]
     _catch_up(partition, record.ranges[-1][1], effects)
     remove(partition, record.ranges, effects)
+    forget_rows(partition)
 
 
 def _skipped(state: State, record: r.Skipped, _effects: Effects) -> None:
@@ -249,6 +260,8 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
                 withdraw(cursor, low, high)
             if subscription.is_durable:
                 release(partition, low, high, effects)
+                if record.outcome != r.Outcome.ACKED:
+                    note_ending(cursor, low, high, record.outcome)
 
 
 def _settled_scattered(cursor: Cursor, record: r.Settled, effects: Effects) -> None:
@@ -364,6 +377,7 @@ def add_topic(state: State, record: r.TopicCreated) -> Topic:
     policy = state.share(record.policy)
     topic = Topic(record.topic_id, record.name, policy, record.created_at)
     topic.partitions = [Partition(topic, index) for index in range(record.partitions)]
+    begin_keeping(topic)
     state.topics[topic.id] = topic
     state.names[topic.name] = topic
     state.written_topics += topic.policy.durability is Durability.WRITTEN
@@ -375,10 +389,7 @@ def _topic_altered(state: State, record: r.TopicAltered, effects: Effects) -> No
     topic = state.topics[record.topic_id]
     state.written_topics -= topic.policy.durability is Durability.WRITTEN
     state.written_topics += record.policy.durability is Durability.WRITTEN
-    topic.policy = record.policy
-    for partition in topic.partitions:
-        if partition.retained:
-            effects.retained[partition] = None
+    change_policy(topic, record.policy, record.altered_at, effects)
 
 
 def _topic_deleted(state: State, record: r.TopicDeleted, effects: Effects) -> None:
@@ -524,4 +535,6 @@ _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
     r.Detached: _detached,
     r.Started: _started,
     r.Unit: _unit,
+    r.Outlived: apply_outlived,
+    r.Sought: apply_sought,
 }

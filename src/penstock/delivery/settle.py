@@ -118,6 +118,9 @@ def _close_late(
     for offset in range(start, end):
         if any(low <= offset < high for low, high in found):
             continue
+        if claim.lease_id < cursor.voided:
+            refused.append(Refusal(claim.partition, offset, "the subscription was moved by a seek"))
+            continue
         if offset in cursor.done:
             continue  # Acking again what is acked is success.
         if cursor.trial(offset).attempt not in (claim.attempt, claim.attempt - 1):

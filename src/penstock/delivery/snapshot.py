@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from penstock.delivery.apply import add_subscription, add_topic
+from penstock.delivery.keeping import Keeping
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import dump_reader, load_reader
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
@@ -27,9 +28,25 @@ TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
 PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra("traits", dump_traits, load_traits),
     Extra("ids", dump_ids, load_ids),
+    Extra(
+        "keeping",
+        lambda partition: partition.keeping and partition.keeping.state(),
+        lambda partition, found: setattr(partition, "keeping", Keeping.restored(found)),
+    ),
 )
 SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("reader", dump_reader, load_reader),)
-CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()
+CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra(
+        "begin",
+        lambda cursor: cursor.begin or None,
+        lambda cursor, found: setattr(cursor, "begin", found),
+    ),
+    Extra(
+        "otherwise",
+        lambda cursor: cursor.otherwise.items() if cursor.otherwise else None,
+        lambda cursor, found: setattr(cursor, "otherwise", RangeMap.restored(found)),
+    ),
+)
 
 
 def _dump(extras: tuple[Extra, ...], owner: object) -> dict[str, Any] | None:

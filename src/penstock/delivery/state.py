@@ -7,6 +7,7 @@ after a restart. Objects are small on purpose: there may be 100,000 topics.
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from penstock.delivery.dedup import Window
+from penstock.delivery.keeping import Keeping
 from penstock.delivery.pending import Pending
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.traits import Traits
@@ -65,8 +66,8 @@ class Partition:
     """One ordered slice of a topic."""
 
     __slots__ = (
-        "aimed", "held", "held_bytes", "index", "key", "lost", "mean_bytes", "next_offset",
-        "publishers", "released", "reserved", "retained", "seen", "topic", "traits",
+        "aimed", "held", "held_bytes", "index", "keeping", "key", "lost", "mean_bytes",
+        "next_offset", "publishers", "released", "reserved", "retained", "seen", "topic", "traits",
     )  # fmt: skip
 
     def __init__(self, topic: "Topic", index: int) -> None:
@@ -85,6 +86,8 @@ class Partition:
         """Keys, priorities and times of the held messages that have any."""
         self.seen: Window | Pending | None = None
         """Given ids: those of a window, or all that wait where newer messages replace older."""
+        self.keeping: Keeping | None = None
+        """Only in topics whose policy keeps or removes more than acks and `retain_s` do."""
         self.held = 0
         """Messages not released."""
         self.held_bytes = 0
@@ -98,8 +101,8 @@ class Topic:
     """A named sequence of messages."""
 
     __slots__ = (
-        "applied", "created_at", "id", "is_pending", "is_removing", "name", "partitions", "policy",
-        "subscriptions", "turn",
+        "applied", "created_at", "id", "is_full", "is_pending", "is_removing", "name",
+        "partitions", "policy", "subscriptions", "turn",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, policy: TopicPolicy, created_at: int) -> None:
@@ -114,6 +117,8 @@ class Topic:
         # volatile
         self.is_pending = True
         self.is_removing = False
+        self.is_full = False
+        """Publishes are refused: only what a reader has planned could make room."""
         self.turn = 0
 
     def durable_subscriptions(self) -> "list[Subscription]":
@@ -134,7 +139,7 @@ class Subscription:
 
     __slots__ = (
         "consumers", "created_at", "cursors", "id", "is_durable", "is_pending", "is_removing",
-        "keys", "name", "policy", "reader", "topic", "turn",
+        "keys", "name", "policy", "reader", "seeks", "topic", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -156,6 +161,8 @@ class Subscription:
         self.consumers: list[Consumer] | None = None
         self.keys: Keys | None = None
         """Kind `key_shared`: who holds which keys."""
+        self.seeks = 0
+        """Seeks that are decided and not yet durable: nothing is handed out meanwhile."""
         self.turn = 0
 
 
@@ -163,10 +170,9 @@ class Cursor:
     """One subscription's place in one partition."""
 
     __slots__ = (
-        "acked", "attached", "dead", "delayed", "done", "doomed", "dropped", "expired", "isolated",
-        "leased", "line", "moving", "next", "partition", "ready", "reasons", "settling",
-        "strict_below",
-        "subscription", "trials",
+        "acked", "attached", "begin", "dead", "delayed", "done", "doomed", "dropped", "expired",
+        "isolated", "leased", "line", "moving", "next", "otherwise", "partition", "ready",
+        "reasons", "settling", "strict_below", "subscription", "trials", "voided",
     )  # fmt: skip
 
     def __init__(self, subscription: Subscription, partition: Partition, start: int) -> None:
@@ -180,6 +186,10 @@ class Cursor:
         """offset → (last reason, consumer)."""
         self.doomed: RangeSet | None = None
         """On the way to the dead-letter topic."""
+        self.begin = start
+        """Nothing below was ever attached."""
+        self.otherwise: RangeMap | None = None
+        """How finished messages that are still held ended, where it was not by an ack."""
         self.attached = 0
         self.acked = 0
         self.dead = 0
@@ -201,6 +211,8 @@ class Cursor:
         """Decided, not yet durable: neither leased nor waiting."""
         self.moving: set[int] | None = None
         """Start offsets of doomed messages whose move is decided."""
+        self.voided = 0
+        """Leases with smaller numbers ended with a seek."""
 
     def trial(self, offset: int) -> Trial:
         """What is known of one message's attempts."""

@@ -408,4 +408,6 @@ _HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.Redrive: _redrive,
     q.PurgeDead: _purge_dead,
     q.Stats: lambda b, _: b.stats(),
+    q.Seek: lambda b, r: b.seek(r.topic, r.subscription, r.to),
+    q.ConfirmTime: lambda b, _: b.confirm_time(),
 }

@@ -65,6 +65,14 @@ class DeleteSubscription(msgspec.Struct, frozen=True):
     subscription: str
 
 
+class Seek(msgspec.Struct, frozen=True):
+    """None, once the subscription stands elsewhere."""
+
+    topic: str
+    subscription: str
+    to: Any
+
+
 class ListSubscriptions(msgspec.Struct, frozen=True):
     """One dict for each durable subscription, of one topic or of all."""
 
@@ -168,6 +176,10 @@ class Stats(msgspec.Struct, frozen=True):
     """A dict: the broker in numbers."""
 
 
+class ConfirmTime(msgspec.Struct, frozen=True):
+    """None, once rules about the age of messages go on."""
+
+
 Request = (
     CreateTopic
     | AlterTopic
@@ -188,4 +200,6 @@ Request = (
     | Redrive
     | PurgeDead
     | Stats
+    | Seek
+    | ConfirmTime
 )

@@ -58,6 +58,8 @@ _OTHERS: Final[tuple[Any, ...]] = (
     r.Started,
     r.ReaderOpened,
     r.ReaderMoved,
+    r.Outlived,
+    r.Sought,
 )
 _OTHER_FLAG: Final = {kind: flag for flag, kind in enumerate(_OTHERS)}
 _OTHER_DECODERS: Final = tuple(msgspec.msgpack.Decoder(kind) for kind in _OTHERS)

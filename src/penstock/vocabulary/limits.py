@@ -43,6 +43,9 @@ BACKOFF_MAX_S: Final = 60.0
 DELAY_S_MAX: Final = 365 * 24 * 3600.0
 """Longest delay a nack may ask for."""
 
+KEEP_LAST_MAX: Final = 100_000
+"""Most messages of one key that a topic may keep."""
+
 PUBLISHER_IDLE_S_MAX: Final = 7 * 24 * 3600.0
 """State of a publisher with a generated id is kept this long after its last use."""
 

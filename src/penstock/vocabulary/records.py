@@ -169,6 +169,7 @@ class TopicAltered(msgspec.Struct, frozen=True):
 
     topic_id: int
     policy: TopicPolicy
+    altered_at: int = 0
 
 
 class TopicDeleted(msgspec.Struct, frozen=True):
@@ -246,6 +247,26 @@ class Started(msgspec.Struct, frozen=True):
     started_at: int
 
 
+class Outlived(msgspec.Struct, frozen=True):
+    """The time for which these messages were kept is over: what nothing else holds is released."""
+
+    topic_id: int
+    partition: int
+    ranges: Ranges
+    """Messages that no durable subscription covered."""
+    window: int
+    """Everything below this offset has left the replay window."""
+
+
+class Sought(msgspec.Struct, frozen=True):
+    """The subscription stands elsewhere: what lies below is finished, what is held above waits."""
+
+    topic_id: int
+    subscription_id: int
+    places: tuple[int | None, ...]
+    """The new place in each partition; None where it stays."""
+
+
 class Unit(msgspec.Struct, frozen=True):
     """Several records that stand or fall together."""
 
@@ -272,6 +293,8 @@ Record = (
     | Attached
     | Detached
     | Started
+    | Outlived
+    | Sought
     | Unit
 )
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.bench import command
+from penstock.cli.bench import command, suite, targets
 from tests.cli.conftest import Penstock
 
 
@@ -59,6 +59,28 @@ def test_the_suite_for_machines(penstock: Penstock) -> None:
     found = penstock("bench", "--rows", "latency", "--seconds", "0.5", "--json").json()
     assert {"machine", "raw", "figures", "missed", "details", "durability"} <= set(found)
     assert [figure["verdict"] in {"PASS", "MISS"} for figure in found["figures"]] == [True, True]
+
+
+def test_a_figure_without_target_is_not_counted_as_reached(penstock: Penstock) -> None:
+    answer = penstock("bench", "--rows", "shared", "--quick", "--messages", "5k")
+    assert answer.code == 0
+    assert "shared, batches of 1,000" in answer.out
+    assert "1 of 1 figures reach their target" in answer.out
+
+
+def test_every_row_about_delivery_runs(penstock: Penstock, here: Path) -> None:
+    names = [row.name for row in targets.ROWS]
+    words = ("bench", "--rows", ",".join(names), "--quick", "--messages", "10k", "--json")
+    found = penstock(*words).json()
+    counts = [figure for figure in found["figures"] if figure["unit"] == "count"]
+    assert [(figure["value"], figure["verdict"]) for figure in counts] == [(0, "PASS")] * len(names)
+    assert {found["details"][name]["messages"] for name in names} == {10_000}
+    assert list(here.iterdir()) == []
+
+
+def test_help_names_every_row(penstock: Penstock) -> None:
+    words = penstock("bench", "--help").out.replace(",", " ").split()
+    assert {row.name for row in suite.ROWS} <= set(words)
 
 
 @pytest.mark.parametrize(

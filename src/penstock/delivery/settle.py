@@ -6,7 +6,6 @@ gone; the record makes it true.
 
 from penstock.delivery.keyed import later_of_key
 from penstock.delivery.leases import close_bits, close_mask, withdraw
-from penstock.delivery.line import offsets_in
 from penstock.delivery.offers import mask_of
 from penstock.delivery.state import Consumer, Cursor, Lease, Subscription, bit_ranges
 from penstock.vocabulary import names
@@ -14,8 +13,6 @@ from penstock.vocabulary.claims import Claim, Refusal
 from penstock.vocabulary.records import Cause, Outcome, Ranges, Returned, Settled
 
 _NONCE = 0x9E3779B97F4A7C15
-SCATTERED = 8
-"""More ranges than these are acked by their bits."""
 
 
 def decide_ack(consumer: Consumer, claims: list[Claim]) -> tuple[list[Settled], list[Refusal]]:
@@ -24,7 +21,7 @@ def decide_ack(consumer: Consumer, claims: list[Claim]) -> tuple[list[Settled], 
     refused: list[Refusal] = []
     scattered: list[Settled] = []
     for claim in claims:
-        if len(claim.ranges) > SCATTERED:
+        if claim.mask:
             record = _ack_scattered(consumer, claim)
             if record is not None:
                 scattered.append(record)
@@ -37,12 +34,12 @@ def decide_ack(consumer: Consumer, claims: list[Claim]) -> tuple[list[Settled], 
 
 
 def _ack_scattered(consumer: Consumer, claim: Claim) -> Settled | None:
-    """Many small ranges of one lease at once; None when one of them must be looked at alone."""
+    """Scattered messages of one lease at once; None when one of them must be looked at alone."""
     lease = consumer.leases.get(claim.lease_id)
-    start, end = claim.ranges[0][0], claim.ranges[-1][1]
+    ((start, end),) = claim.ranges
     if lease is None or start < lease.start or end > lease.end:
         return None
-    mask = mask_of(offsets_in(claim.ranges) - start, end - start)
+    mask = claim.mask & ((1 << (end - start)) - 1)
     bits = mask << (start - lease.start)
     if lease.mask() & bits != bits:
         return None
@@ -93,7 +90,10 @@ def _close(
     cursor = consumer.subscription.cursors[claim.partition]
     lease = consumer.leases.get(claim.lease_id)
     closed: list[tuple[int, int]] = []
-    for start, end in claim.ranges:
+    ranges: Ranges | list[tuple[int, int]] = claim.ranges
+    if claim.mask:
+        ranges = bit_ranges(claim.mask, claim.ranges[0][0])
+    for start, end in ranges:
         found: list[tuple[int, int]] = []
         if lease is not None and lease.start <= start and end <= lease.end:
             found = close_bits(lease, start, end)

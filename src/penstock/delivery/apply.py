@@ -7,6 +7,7 @@ bytes are free, which subscriptions have something to hand out, what is doomed.
 from collections.abc import Callable
 from typing import Any, Final
 
+from penstock.delivery import matching, members
 from penstock.delivery.effects import Effects
 from penstock.delivery.holding import drop_retained, forget_trials, lose, release, remove, retain
 from penstock.delivery.leases import make_ready, withdraw
@@ -40,7 +41,7 @@ def topic_ids(record: r.Record) -> list[int]:
     """The topics a record speaks of."""
     if isinstance(record, r.Unit):
         return [number for part in record.records for number in topic_ids(part)]
-    if isinstance(record, r.Started):
+    if isinstance(record, r.WITHOUT_TOPIC):
         return []
     return [record.topic_id]
 
@@ -316,6 +317,7 @@ def _topic_deleted(state: State, record: r.TopicDeleted, effects: Effects) -> No
     for subscription in list((topic.subscriptions or {}).values()):
         state.subscriptions.pop(subscription.id, None)
         effects.closed.append(subscription)
+    members.forget_parents(state, topic)
     effects.forgotten.extend(partition.key for partition in topic.partitions)
 
 
@@ -325,6 +327,8 @@ def _subscription_created(state: State, record: r.SubscriptionCreated, effects: 
     if subscription is None:
         subscription = add_subscription(state, record, is_durable=True)
     subscription.is_pending = False
+    if subscription.is_parent:
+        return
     start_cursors(subscription, record.starts)
     for cursor in subscription.cursors:
         drop_retained(cursor.partition, cursor.done.floor, cursor.partition.next_offset)
@@ -346,9 +350,12 @@ def add_subscription(
         record.created_at,
         is_durable=is_durable,
     )
-    if topic.subscriptions is None:
-        topic.subscriptions = {}
-    topic.subscriptions[name] = subscription
+    if subscription.is_parent:
+        members.add_parent(state, subscription)
+    else:
+        if topic.subscriptions is None:
+            topic.subscriptions = {}
+        topic.subscriptions[name] = subscription
     state.subscriptions[subscription.id] = subscription
     state.next_subscription_id = max(state.next_subscription_id, subscription.id + 1)
     return subscription
@@ -374,12 +381,22 @@ def _subscription_altered(state: State, record: r.SubscriptionAltered, effects: 
 
 def _subscription_deleted(state: State, record: r.SubscriptionDeleted, effects: Effects) -> None:
     subscription = state.subscriptions.pop(record.subscription_id)
+    if state.multicasts.pop(subscription.id, None) is not None:
+        members.remove_parent(subscription)
+        return
     remove_subscription(subscription)
     effects.closed.append(subscription)
     for cursor in subscription.cursors:
         partition = cursor.partition
         for low, high in list(cursor.done.gaps(cursor.done.floor, partition.next_offset)):
             release(partition, low, high, effects)
+
+
+def _member_expired(state: State, record: r.MemberExpired, effects: Effects) -> None:
+    members.count_forgotten(state.subscriptions[record.subscription_id])
+    _subscription_deleted(
+        state, r.SubscriptionDeleted(record.topic_id, record.subscription_id), effects
+    )
 
 
 def remove_subscription(subscription: Subscription) -> None:
@@ -402,10 +419,13 @@ def _attached(state: State, record: r.Attached, effects: Effects) -> None:
 
 def _detached(state: State, record: r.Detached, _effects: Effects) -> None:
     state.attached.pop(record.consumer_id, None)
+    members.see(state, record.subscription_id, record.at)
 
 
 def _started(state: State, record: r.Started, effects: Effects) -> None:
     state.generation = record.generation
+    for subscription_id, _ in state.attached.values():
+        members.see(state, subscription_id, record.started_at)
     state.attached.clear()
     for subscription in state.subscriptions.values():
         for cursor in subscription.cursors:
@@ -450,4 +470,7 @@ _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
     r.Detached: _detached,
     r.Started: _started,
     r.Unit: _unit,
+    r.MemberExpired: _member_expired,
+    r.PatternCreated: matching.apply_created,
+    r.PatternDeleted: matching.apply_deleted,
 }

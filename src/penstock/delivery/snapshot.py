@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from penstock.delivery import members
 from penstock.delivery.apply import add_subscription, add_topic
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
@@ -20,9 +21,13 @@ class Extra(NamedTuple):
     load: Callable[[Any, Any], None]
 
 
-TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
+TOPIC_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("multicasts", members.dump_parents, members.load_parents),
+)
 PARTITION_EXTRAS: Final[tuple[Extra, ...]] = ()
-SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = ()
+SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("seen_at", members.dump_seen, members.load_seen),
+)
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()
 
 
@@ -111,6 +116,7 @@ def restore_topic(state: State, piece: list[Any], now: int, wall: int) -> Topic:
     for row in subscriptions:
         _restore_subscription(state, topic, row, now, wall)
     _load(TOPIC_EXTRAS, topic, extras)
+    members.enter_parents(state, topic)
     return topic
 
 

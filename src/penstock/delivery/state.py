@@ -7,8 +7,10 @@ after a restart. Objects are small on purpose: there may be 100,000 topics.
 from typing import Any, NamedTuple, TypeVar, cast
 
 from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.vocabulary.message import Kind
+from penstock.vocabulary.names import MEMBER_MARK
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
-from penstock.vocabulary.records import partition_key
+from penstock.vocabulary.records import PatternCreated, partition_key
 
 Shared = TypeVar("Shared")
 
@@ -87,8 +89,8 @@ class Topic:
     """A named sequence of messages."""
 
     __slots__ = (
-        "applied", "created_at", "id", "is_pending", "is_removing", "name", "partitions", "policy",
-        "subscriptions", "turn",
+        "applied", "created_at", "id", "is_pending", "is_removing", "multicasts", "name",
+        "partitions", "policy", "subscriptions", "turn",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, policy: TopicPolicy, created_at: int) -> None:
@@ -98,6 +100,8 @@ class Topic:
         self.created_at = created_at
         self.partitions: list[Partition] = []
         self.subscriptions: dict[str, Subscription] | None = None
+        self.multicasts: dict[str, Subscription] | None = None
+        """Multicast subscriptions: no cursor of their own; members are among `subscriptions`."""
         self.applied = 0
         """Position of the last record applied to this topic."""
         # volatile
@@ -122,8 +126,8 @@ class Subscription:
     """A durable, named cursor on a topic (or an ephemeral one)."""
 
     __slots__ = (
-        "consumers", "created_at", "cursors", "id", "is_durable", "is_pending", "is_removing",
-        "name", "policy", "topic", "turn",
+        "consumers", "created_at", "cursors", "forgotten", "id", "is_durable", "is_pending",
+        "is_removing", "name", "policy", "seen_at", "topic", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -136,12 +140,30 @@ class Subscription:
         self.policy = policy
         self.created_at = created_at
         self.cursors: list[Cursor] = []
+        self.seen_at = created_at
+        """Members of a multicast: wall time at which its last consumer left."""
+        self.forgotten = 0
+        """Multicasts: messages dropped with members that stayed away too long."""
         # volatile
         self.is_durable = is_durable
         self.is_pending = True
         self.is_removing = False
         self.consumers: list[Consumer] | None = None
         self.turn = 0
+
+    @property
+    def is_parent(self) -> bool:
+        """True for a multicast itself, which has members and no cursors."""
+        return self._is_multicast and MEMBER_MARK not in self.name
+
+    @property
+    def is_member(self) -> bool:
+        """True for one named consumer's part of a multicast."""
+        return self._is_multicast and MEMBER_MARK in self.name
+
+    @property
+    def _is_multicast(self) -> bool:
+        return self.policy.kind is Kind.MULTICAST and self.is_durable
 
 
 class Cursor:
@@ -283,6 +305,10 @@ class State:
         self.topics: dict[int, Topic] = {}
         self.names: dict[str, Topic] = {}
         self.subscriptions: dict[int, Subscription] = {}
+        self.multicasts: dict[int, Subscription] = {}
+        """Those of `subscriptions` that have members instead of cursors."""
+        self.patterns: dict[tuple[str, str], PatternCreated] = {}
+        """(pattern, name) → subscriptions over every topic that matches."""
         self.next_topic_id = 1
         self.next_subscription_id = 1
         self.next_consumer_id = 1

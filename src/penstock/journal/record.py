@@ -54,6 +54,9 @@ _OTHERS: Final[tuple[Any, ...]] = (
     r.Attached,
     r.Detached,
     r.Started,
+    r.MemberExpired,
+    r.PatternCreated,
+    r.PatternDeleted,
 )
 _OTHER_FLAG: Final = {kind: flag for flag, kind in enumerate(_OTHERS)}
 _OTHER_DECODERS: Final = tuple(msgspec.msgpack.Decoder(kind) for kind in _OTHERS)

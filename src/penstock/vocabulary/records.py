@@ -199,6 +199,8 @@ class Detached(msgspec.Struct, frozen=True):
     topic_id: int
     subscription_id: int
     consumer_id: int
+    at: int = 0
+    """Wall time in ms."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -207,6 +209,29 @@ class Started(msgspec.Struct, frozen=True):
     generation: int
     is_clean: bool
     started_at: int
+
+
+class MemberExpired(msgspec.Struct, frozen=True):
+    """A consumer of a multicast subscription stayed away too long: its backlog is dropped."""
+
+    topic_id: int
+    subscription_id: int
+
+
+class PatternCreated(msgspec.Struct, frozen=True):
+    """Each topic that matches has a subscription of this name, from here on; or a new policy."""
+
+    pattern: str
+    name: str
+    policy: SubscriptionPolicy
+    created_at: int
+
+
+class PatternDeleted(msgspec.Struct, frozen=True):
+    """New topics that match get no subscription of this name any more."""
+
+    pattern: str
+    name: str
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -234,7 +259,13 @@ Record = (
     | Detached
     | Started
     | Unit
+    | MemberExpired
+    | PatternCreated
+    | PatternDeleted
 )
+
+WITHOUT_TOPIC = (Started, PatternCreated, PatternDeleted)
+"""Records that speak of no topic; applying one again must be harmless."""
 
 
 def partition_key(topic_id: int, partition: int) -> int:

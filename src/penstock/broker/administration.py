@@ -150,8 +150,7 @@ class Administration(Following, Multicasting):
 
         def decide() -> Any:
             if is_pattern(topic_name):
-                known = patterns.find_pattern(self.state, topic_name, name)
-                return patterns.decide_delete_pattern(self.state, known)
+                return self.decide_delete_pattern(topic_name, name)
             subscription = admin.find_subscription(admin.find_topic(self.state, topic_name), name)
             patterns.refuse_part(self.state, subscription)
             return multicast.decide_delete(subscription)

@@ -15,10 +15,10 @@ from penstock.delivery import admin, counts, patterns
 from penstock.delivery.matching import pattern_of, refuse_taken, subscriptions_of, topics_of
 from penstock.delivery.state import Consumer, State, Topic
 from penstock.vocabulary import names
-from penstock.vocabulary.errors import InvalidArgument, PenstockError
+from penstock.vocabulary.errors import InvalidArgument, PenstockError, SubscriptionInUse
 from penstock.vocabulary.filters import check_pattern, matches
 from penstock.vocabulary.policy import SubscriptionPolicy
-from penstock.vocabulary.records import TopicCreated
+from penstock.vocabulary.records import Record, TopicCreated
 
 
 class Seat(NamedTuple):
@@ -108,7 +108,7 @@ class Following:
                 continue
             found = [s for s in subscriptions_of(self.state, each) if not s.is_pending]
             total = sum(map(counts.count, found), counts.Counts())
-            consumers = {c.name: None for s in found for c in s.consumers or ()}
+            consumers = [f.wanted.consumer for f in self._followers_of(each.pattern, each.name)]
             rows.append(
                 {
                     "topic": each.pattern,
@@ -116,13 +116,31 @@ class Following:
                     "kind": each.policy.kind.value,
                     "pattern": each.pattern,
                     "topics": [s.topic.name for s in found],
-                    "consumers": list(consumers),
+                    "consumers": consumers,
                     **msgspec.to_builtins(total),
                     "unexplained": counts.unexplained(total),
                     "policy": msgspec.to_builtins(each.policy),
                 }
             )
         return rows
+
+    def decide_delete_pattern(self, pattern: str, name: str) -> Record:
+        """Deletes a pattern subscription with all its topics. Under the lock.
+
+        Raises UnknownSubscription, SubscriptionInUse.
+        """
+        known = patterns.find_pattern(self.state, pattern, name)
+        connected = len(self._followers_of(pattern, name))
+        if connected:
+            raise SubscriptionInUse(
+                f"subscription {name!r} on pattern {pattern!r} has {connected} consumer(s); close "
+                "them first"
+            )
+        return patterns.decide_delete_pattern(self.state, known)
+
+    def _followers_of(self, pattern: str, name: str) -> list[Follower]:
+        wanted = (pattern, name)
+        return [f for f in self.followers if (f.wanted.pattern, f.wanted.subscription) == wanted]
 
     def follow(
         self, wanted: Wanted, seat: Callable[[str], Seat], mailbox: Mailbox, on_closed: Target

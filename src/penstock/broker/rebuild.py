@@ -162,6 +162,7 @@ class Rebuild:
 
     def finish(self) -> None:
         """Rebuilds what is volatile once the log is read."""
+        self.state.patterns = dict(self.state.durable_patterns)
         for topic in self.state.topics.values():
             topic.is_pending = False
             for partition in topic.partitions:

@@ -195,7 +195,7 @@ def _append(journal: Journal, waiting: list[Record]) -> None:
 def _story(state: State, plan: dict[int, Plan], clock: Clock) -> Iterator[Record]:
     """Records that lead to the same held messages and cursors when nothing but the log is left."""
     yield Started(state.generation, is_clean=True, started_at=clock.wall())
-    yield from state.patterns.values()
+    yield from state.durable_patterns.values()
     for topic in state.topics.values():
         kept = msgspec.structs.replace(topic.policy, retain_s=None)
         yield TopicCreated(topic.id, topic.name, len(topic.partitions), kept, topic.created_at)

@@ -13,12 +13,12 @@ from penstock.vocabulary.records import PatternCreated, PatternDeleted
 
 def apply_created(state: State, record: PatternCreated, _effects: Effects) -> None:
     """The pattern counts from here on, or has a new policy."""
-    state.patterns[record.pattern, record.name] = record
+    state.durable_patterns[record.pattern, record.name] = record
 
 
 def apply_deleted(state: State, record: PatternDeleted, _effects: Effects) -> None:
     """The pattern counts no more."""
-    state.patterns.pop((record.pattern, record.name), None)
+    state.durable_patterns.pop((record.pattern, record.name), None)
 
 
 def patterns_of(state: State, topic: str) -> list[PatternCreated]:
@@ -63,11 +63,11 @@ def refuse_taken(state: State, topic: str, name: str) -> None:
 
 def dump_patterns(state: State) -> list[Any]:
     """Every pattern, for a piece of a snapshot."""
-    return list(state.patterns.values())
+    return list(state.durable_patterns.values())
 
 
 def load_patterns(state: State, rows: list[Any]) -> None:
     """From a snapshot."""
     for row in rows:
         pattern = msgspec.convert(row, PatternCreated)
-        state.patterns[pattern.pattern, pattern.name] = pattern
+        state.durable_patterns[pattern.pattern, pattern.name] = pattern

@@ -308,7 +308,9 @@ class State:
         self.multicasts: dict[int, Subscription] = {}
         """Those of `subscriptions` that have members instead of cursors."""
         self.patterns: dict[tuple[str, str], PatternCreated] = {}
-        """(pattern, name) → subscriptions over every topic that matches."""
+        """(pattern, name) → subscriptions over every topic that matches, as decided."""
+        self.durable_patterns: dict[tuple[str, str], PatternCreated] = {}
+        """The same as far as it is durable."""
         self.next_topic_id = 1
         self.next_subscription_id = 1
         self.next_consumer_id = 1

@@ -201,7 +201,7 @@ def test_a_follower_that_cannot_join_hurts_nobody_else() -> None:
     assert "sensors/a/temp" in rig.broker.state.names
 
 
-def test_joining_is_undone_when_one_topic_refuses() -> None:
+def test_joining_is_undone_when_one_topic_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
     for topic in ("sensors/a/temp", "sensors/b/temp"):
         rig.broker.create_topic(topic, 1, TopicPolicy())
@@ -213,7 +213,7 @@ def test_joining_is_undone_when_one_topic_refuses() -> None:
             raise Draining("no")
         return attach(topic, *rest, **options)
 
-    rig.broker.attach = failing  # type: ignore[method-assign]  # fails on the second topic
+    monkeypatch.setattr(rig.broker, "attach", failing)
     with pytest.raises(Draining):
         follow(rig)
     rig.settle()

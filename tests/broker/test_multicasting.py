@@ -165,9 +165,9 @@ def test_dead_letters_are_of_one_member_and_go_back_to_it_alone() -> None:
     rig.settle()
     assert rig.held("news.dead.app@left") == [b"a"]
     assert row(rig)["dead"] == 1
+    rig.detach(left)
+    rig.detach(right)
     with pytest.raises(TopicInUse, match="dead letters"):
-        rig.detach(left)
-        rig.detach(right)
         rig.broker.delete_topic("news")
     left, right = join(rig, "left"), join(rig, "right")
     assert rig.broker.redrive("news", "app@left", lambda *_: True, None, is_dry=False) == 1

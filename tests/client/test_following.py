@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from penstock.batch import encode_many
+from penstock.batch.frame import Frame, Slice
 from penstock.client.client import Client
 from penstock.client.following import Legs, PatternDeliveries, Settlings
 from penstock.client.received import ReceivedMessage
@@ -208,13 +210,16 @@ def test_a_handler_may_serve_a_pattern() -> None:
 
 
 def test_the_blocking_twin_takes_patterns() -> None:
-    with MemoryBroker() as broker, broker.client_blocking() as client:
-        with client.subscribe(PATTERN, "s") as deliveries:
-            client.publish("sensors/a/temp", b"1")
-            message = deliveries.receive(timeout_s=5)
-            assert message is not None
-            assert (message.topic, message.body) == ("sensors/a/temp", b"1")
-            message.ack()
+    with (
+        MemoryBroker() as broker,
+        broker.client_blocking() as client,
+        client.subscribe(PATTERN, "s") as deliveries,
+    ):
+        client.publish("sensors/a/temp", b"1")
+        message = deliveries.receive(timeout_s=5)
+        assert message is not None
+        assert (message.topic, message.body) == ("sensors/a/temp", b"1")
+        message.ack()
 
 
 def test_settings_given_again_change_a_pattern_that_exists() -> None:
@@ -374,5 +379,26 @@ def test_nothing_settles_at_the_whole() -> None:
         ):
             with pytest.raises(AssertionError):
                 call()
+
+    asyncio.run(scenario())
+
+
+def test_leases_are_renewed_by_the_clock_on_every_topic() -> None:
+    async def scenario() -> None:
+        deliveries = quiet(asyncio.get_running_loop())
+        await deliveries.open()
+        attachments = [Counting(), Counting()]
+        for number, attachment in enumerate(attachments):
+            attachment.lease_s = 0.05
+            leg = deliveries.on_joined(f"sensors/{number}/temp", attachment)
+            frame = Frame(encode_many([b"x"]), [0], [0], 0, bytes(16), 0, 0)
+            leg.on_slice(Slice(number + 1, 0, 0, 1, 1, [frame]))
+        for _ in range(500):
+            if all(len(attachment.renewals) > 1 for attachment in attachments):
+                break
+            await asyncio.sleep(0.005)
+        for number, attachment in enumerate(attachments):
+            assert {r.lease_id for r, *_ in attachment.renewals[1][:1]} == {number + 1}
+        await deliveries.close()
 
     asyncio.run(scenario())

@@ -18,7 +18,6 @@ from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import (
     PatternCreated,
     PatternDeleted,
-    Record,
     SubscriptionAltered,
     SubscriptionCreated,
     SubscriptionDeleted,
@@ -38,7 +37,7 @@ def create(
     policy: SubscriptionPolicy | None = None,
     *,
     is_explicit: bool = True,
-) -> Record | None:
+) -> Unit | None:
     return patterns.decide_create_pattern(
         world.state, pattern, name, policy, admin.earliest, world.wall, is_explicit=is_explicit
     )
@@ -65,10 +64,9 @@ def test_one_unit_creates_the_pattern_and_its_subscriptions() -> None:
     assert create(world, policy=LATER, is_explicit=False) is None
     with pytest.raises(SubscriptionConflict, match="another policy"):
         create(world, policy=LATER)
+    other = SubscriptionPolicy(kind=Kind.READER)
+    world.state.patterns["a/+", "s"] = PatternCreated("a/+", "s", other, 0)
     with pytest.raises(SubscriptionConflict, match="exists with kind"):
-        world.state.patterns["a/+", "s"] = PatternCreated(
-            "a/+", "s", SubscriptionPolicy(kind=Kind.READER), 0
-        )
         create(world, policy=DEFAULT)
 
 

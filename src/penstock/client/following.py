@@ -6,13 +6,22 @@ arrives into one queue, so messages of all topics are handed out in the order of
 
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from penstock.batch.frame import Slice
 from penstock.client.deliveries import Deliveries
 from penstock.client.received import Hold
 from penstock.client.settling import Settling
-from penstock.drivers.port import Answer, Attachment, Driver, Following, Renewal, Sink, Wish
+from penstock.drivers.port import (
+    Answer,
+    Attachment,
+    Driver,
+    Following,
+    PatternDriver,
+    Renewal,
+    Sink,
+    Wish,
+)
 from penstock.vocabulary.claims import Claim, Refusal
 from penstock.vocabulary.errors import AckRefused
 from penstock.vocabulary.limits import LEASE_S_DEFAULT
@@ -38,7 +47,7 @@ class PatternDeliveries(Deliveries):
         if self._is_closed:
             raise self._closed()
         if self._attachment is None:
-            following = self._driver.follow(self._wish, self)
+            following = cast("PatternDriver", self._driver).follow(self._wish, self)
             self._attachment = Legs(self._legs, following, self._loop)
             self._driver.deliver()  # the legs of the topics that exist
 

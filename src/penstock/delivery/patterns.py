@@ -26,7 +26,6 @@ from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import (
     PatternCreated,
     PatternDeleted,
-    Record,
     SubscriptionAltered,
     SubscriptionCreated,
     SubscriptionDeleted,
@@ -73,7 +72,7 @@ def find_pattern(state: State, pattern: str, name: str) -> PatternCreated:
 def decide_create_pattern(
     state: State, pattern: str, name: str, policy: SubscriptionPolicy | None, starts: Starts,
     now_wall: int, *, is_explicit: bool,
-) -> Record | None:  # fmt: skip
+) -> Unit | None:  # fmt: skip
     """A unit that creates it with a subscription on each topic; None when it exists as asked.
 
     Raises InvalidName, Unsupported, SubscriptionConflict, SubscriptionInUse.
@@ -144,7 +143,7 @@ def _refuse_overlap(state: State, pattern: str, name: str, topics: list[Topic]) 
 
 def decide_alter_pattern(
     state: State, pattern: PatternCreated, policy: SubscriptionPolicy
-) -> Record | None:
+) -> Unit | None:
     """A unit with the new policy for every topic, also those to come.
 
     Raises SubscriptionConflict when the kind would change.
@@ -163,7 +162,7 @@ def decide_alter_pattern(
     return Unit((changed, *parts))
 
 
-def decide_delete_pattern(state: State, pattern: PatternCreated) -> Record:
+def decide_delete_pattern(state: State, pattern: PatternCreated) -> Unit:
     """A unit that deletes it on every topic. Raises SubscriptionInUse while consumers are there."""
     found = subscriptions_of(state, pattern)
     for each in found:

@@ -190,13 +190,6 @@ class Driver(Protocol):
         """Joins a subscription; creates topic and subscription when missing."""
         ...
 
-    def follow(self, wish: Wish, follower: Follower) -> Following:
-        """Joins a subscription over a pattern: every topic that matches now or later.
-
-        `wish.topic` is the pattern. Each topic is an attachment of its own with the whole credit.
-        """
-        ...
-
     def deliver(self) -> None:
         """Gives every answer that arrived but was not given yet. On the client's loop."""
         ...
@@ -207,4 +200,15 @@ class Driver(Protocol):
 
     def close(self) -> Awaitable[None]:
         """Ends the connection. Doing so twice is harmless."""
+        ...
+
+
+class PatternDriver(Protocol):
+    """What a driver whose capabilities say `has_patterns` can do besides."""
+
+    def follow(self, wish: Wish, follower: Follower) -> Following:
+        """Joins a subscription over a pattern: every topic that matches now or later.
+
+        `wish.topic` is the pattern. Each topic is an attachment of its own with the whole credit.
+        """
         ...

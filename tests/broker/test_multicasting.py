@@ -170,6 +170,8 @@ def test_dead_letters_are_of_one_member_and_go_back_to_it_alone() -> None:
     with pytest.raises(TopicInUse, match="dead letters"):
         rig.broker.delete_topic("news")
     left, right = join(rig, "left"), join(rig, "right")
+    with pytest.raises(InvalidArgument, match="members: app@left, app@right"):
+        rig.broker.redrive("news", "app", lambda *_: True, None, is_dry=False)
     assert rig.broker.redrive("news", "app@left", lambda *_: True, None, is_dry=False) == 1
     rig.settle()
     assert left.bodies == [b"a"]

@@ -13,6 +13,7 @@ from penstock.broker.administration import Administration
 from penstock.broker.keeper import Keeper
 from penstock.delivery import admin, settle
 from penstock.delivery.dead import decide_redrive
+from penstock.delivery.members import refuse_parent
 from penstock.delivery.state import Partition
 from penstock.journal.journal import Journal
 from penstock.vocabulary import names
@@ -54,7 +55,8 @@ class Looking(Administration):
     ) -> int:  # fmt: skip
         """Sends dead letters back to their subscription; returns how many."""
         with self.engine.lock:
-            admin.find_subscription(admin.find_topic(self.state, topic_name), subscription_name)
+            topic = admin.find_topic(self.state, topic_name)
+            refuse_parent(admin.find_subscription(topic, subscription_name))
         count = 0
         with self._dead_lock:
             for partition, frames in self._chosen(topic_name, subscription_name, choose, limit):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.delivery.state import State, Subscription, Topic
+from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.limits import MEMBER_IDLE_S_MAX
 from penstock.vocabulary.names import MEMBER_MARK
 from penstock.vocabulary.policy import SubscriptionPolicy
@@ -54,6 +55,16 @@ def parent_of(member: Subscription) -> Subscription | None:
 def find(topic: Topic, name: str) -> Subscription | None:
     """The subscription or multicast of this name."""
     return (topic.subscriptions or {}).get(name) or (topic.multicasts or {}).get(name)
+
+
+def refuse_parent(subscription: Subscription) -> None:
+    """Raises InvalidArgument for a multicast where only one of its members can be meant."""
+    if subscription.is_parent:
+        known = sorted(each.name for each in members_of(subscription) if each.is_durable)
+        raise InvalidArgument(
+            f"multicast {subscription.name!r} has no dead letters of its own: name one of its "
+            f"members: {', '.join(known) or 'it has none'}"
+        )
 
 
 def listed(topic: Topic) -> list[Subscription]:

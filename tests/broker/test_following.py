@@ -257,6 +257,8 @@ def test_a_name_of_a_pattern_is_not_used_by_a_topic_it_matches() -> None:
             rig.attach(topic, "s")
         with pytest.raises(SubscriptionConflict, match="belongs to the pattern 'sensors/"):
             rig.broker.create_subscription(topic, "s", SubscriptionPolicy(), None)
+        with pytest.raises(SubscriptionConflict, match="belongs to the pattern 'sensors/"):
+            rig.broker.open_reader(topic, "s", "me", None)
     assert list(rig.broker.state.names) == []
     rig.attach("sensors/a/temp", "another")
     rig.attach("sensors/a/hum", "s")

@@ -218,6 +218,8 @@ def test_a_name_is_of_one_kind(is_first: bool) -> None:
         join(rig, "left")
         with pytest.raises(SubscriptionConflict, match="exists with kind 'multicast'"):
             rig.attach("news", "app", policy=SubscriptionPolicy())
+        with pytest.raises(SubscriptionConflict, match="exists with kind 'multicast'"):
+            rig.broker.open_reader("news", "app", "me", None)
     else:
         rig.attach("news", "app", policy=SubscriptionPolicy())
         with pytest.raises(SubscriptionConflict, match="exists with kind 'shared'"):

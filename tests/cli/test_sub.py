@@ -77,11 +77,10 @@ def test_fewer_messages_than_asked_is_a_failure(penstock: Penstock) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["key_shared"])
-def test_a_kind_that_is_not_there_yet_is_refused(kind: str, penstock: Penstock) -> None:
-    answer = penstock("sub", "t", "--subscription", "s", "--kind", kind, "--timeout", "0.1")
+def test_a_reader_is_refused_with_the_reason(penstock: Penstock) -> None:
+    answer = penstock("sub", "t", "--subscription", "s", "--kind", "reader", "--timeout", "0.1")
     assert answer.code == 1
-    assert "[unsupported]" in answer.err
+    assert "a reader has no consumers" in answer.err
 
 
 def test_a_kind_that_does_not_exist_is_wrong_usage(penstock: Penstock) -> None:

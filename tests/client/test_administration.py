@@ -48,7 +48,6 @@ WRONG_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], s
     ("alter_topic", ("orders",), {"colour": 1}, InvalidArgument, "colour"),
     ("create_subscription", ("orders", ""), {}, InvalidName, "subscription"),
     ("create_subscription", ("orders", "s"), {"kind": "queue"}, InvalidArgument, "queue"),
-    ("create_subscription", ("orders", "s"), {"kind": Kind.READER}, Unsupported, "reader"),
     (
         "create_subscription",
         ("orders", "s"),

@@ -64,7 +64,7 @@ def test_one_unit_creates_the_pattern_and_its_subscriptions() -> None:
     assert create(world, policy=LATER, is_explicit=False) is None
     with pytest.raises(SubscriptionConflict, match="another policy"):
         create(world, policy=LATER)
-    other = SubscriptionPolicy(kind=Kind.READER)
+    other = SubscriptionPolicy(kind=Kind.KEY_SHARED)
     world.state.patterns["a/+", "s"] = PatternCreated("a/+", "s", other, 0)
     with pytest.raises(SubscriptionConflict, match="exists with kind"):
         create(world, policy=DEFAULT)
@@ -105,6 +105,7 @@ def test_a_new_topic_comes_with_the_subscriptions_of_its_patterns() -> None:
         ("a/+", "s@x", DEFAULT, InvalidName),
         ("a/+", "s", SubscriptionPolicy(lease_s=0), InvalidArgument),
         ("a/+", "s", SubscriptionPolicy(kind=Kind.MULTICAST), Unsupported),
+        ("a/+", "s", SubscriptionPolicy(kind=Kind.READER), Unsupported),
         ("+/b", "taken", DEFAULT, SubscriptionConflict),
         ("#", "everywhere", DEFAULT, SubscriptionConflict),
     ],

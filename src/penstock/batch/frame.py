@@ -51,6 +51,26 @@ def frame_of(record: Published | Copied, start: int, end: int) -> Frame:
     )  # fmt: skip
 
 
+def masked(frames: Iterable[Frame], start: int, mask: int) -> list[Frame]:
+    """The messages of some frames whose bit, counted from offset `start`, is set."""
+    found: list[Frame] = []
+    for frame in frames:
+        if isinstance(frame.offsets, range):
+            base, count = frame.offsets.start, len(frame.offsets)
+            bits = mask >> (base - start) & ((1 << count) - 1)
+            # Read from its end, the text of the number has one digit for each message.
+            places = [at for at, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
+        else:
+            places = [at for at, o in enumerate(frame.offsets) if mask >> (o - start) & 1]
+        if len(places) == len(frame.offsets):
+            found.append(frame)
+        elif places:
+            offsets = [frame.offsets[at] for at in places]
+            indexes = [frame.indexes[at] for at in places]
+            found.append(msgspec.structs.replace(frame, offsets=offsets, indexes=indexes))
+    return found
+
+
 def gather(frames: Iterable[Frame]) -> tuple[list[int], Columns]:
     """The messages of several frames as columns for a new home: ids and times made explicit."""
     offsets: list[int] = []

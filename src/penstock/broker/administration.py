@@ -11,6 +11,7 @@ from penstock.broker.following import Following
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.broker.multicasting import Multicasting, check_multicast_start
 from penstock.delivery import admin, counts, members, multicast, patterns
+from penstock.delivery.reader import describe_row
 from penstock.delivery.state import Partition, State, Subscription, Topic
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument
@@ -186,7 +187,7 @@ class Administration(Following, Multicasting):
             ]
 
     def _describe_subscription(self, subscription: Subscription) -> dict[str, Any]:
-        found = counts.count(subscription)
+        found = counts.count(subscription, self.engine.clock.wall())
         row = {
             "topic": subscription.topic.name,
             "subscription": subscription.name,
@@ -194,6 +195,7 @@ class Administration(Following, Multicasting):
             "consumers": [c.name for c in subscription.consumers or ()],
             **msgspec.to_builtins(found),
             "unexplained": counts.unexplained(found),
+            **describe_row(subscription),
             "policy": msgspec.to_builtins(subscription.policy),
         }
         return self.describe_part(self.describe_multicast(subscription, row))

@@ -107,7 +107,8 @@ class Following:
             if topic_name not in {None, each.pattern}:
                 continue
             found = [s for s in subscriptions_of(self.state, each) if not s.is_pending]
-            total = sum(map(counts.count, found), counts.Counts())
+            wall = self.engine.clock.wall()
+            total = sum((counts.count(s, wall) for s in found), counts.Counts())
             consumers = [f.wanted.consumer for f in self._followers_of(each.pattern, each.name)]
             rows.append(
                 {

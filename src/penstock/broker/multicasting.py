@@ -44,8 +44,7 @@ class Multicasting:
             for record in multicast.decide_forgotten(parent, wall):
                 self.engine.submit(record, None)
 
-    @staticmethod
-    def describe_multicast(subscription: Subscription, row: dict[str, Any]) -> dict[str, Any]:
+    def describe_multicast(self, subscription: Subscription, row: dict[str, Any]) -> dict[str, Any]:
         """The row of a multicast: its members' counts in sum, and what was dropped with old ones.
 
         Other rows stay as they are.
@@ -55,7 +54,9 @@ class Multicasting:
         found = members.members_of(subscription)
         durable = [each for each in found if each.is_durable and not each.is_pending]
         dropped = subscription.forgotten
-        total = sum(map(counts.count, durable), counts.Counts(attached=dropped, dropped=dropped))
+        wall = self.engine.clock.wall()
+        own = counts.Counts(attached=dropped, dropped=dropped)
+        total = sum((counts.count(each, wall) for each in durable), own)
         return {
             **row,
             "members": sorted(each.name for each in durable),

@@ -30,6 +30,7 @@ from penstock.vocabulary.records import (
     Lost,
     MemberExpired,
     Published,
+    ReaderMoved,
     Record,
     Skipped,
     SubscriptionCreated,
@@ -224,6 +225,10 @@ class Remains:
             named = (self.state.topics[part.topic_id].subscriptions or {}).get(part.name)
             if named is not None:
                 self._apply(SubscriptionDeleted(part.topic_id, named.id))
+        elif isinstance(part, ReaderMoved):
+            partitions = self.state.topics[part.topic_id].partitions
+            for partition, planned in zip(partitions, part.planned, strict=False):
+                self._fill(partition, planned)
         elif hasattr(part, "partition"):
             self._fill(self.state.topics[part.topic_id].partitions[part.partition], _reach(part))
 

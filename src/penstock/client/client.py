@@ -28,9 +28,11 @@ from penstock.client.gathering import BODY_BYTES_CUT
 from penstock.client.handlers import HANDLER_TIMEOUT_S_DEFAULT, Handler, Subscribing, register
 from penstock.client.levels import check_level, satisfies, weaker
 from penstock.client.publisher import Publisher
+from penstock.client.reader import Readers, refuse_reader
 from penstock.client.receipts import Receipts
 from penstock.client.service import DRAIN_S_DEFAULT, Service
 from penstock.client.signals import stopping_on_signals
+from penstock.client.times import moment
 from penstock.drivers.port import Capabilities, Driver, Wish
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
@@ -72,7 +74,7 @@ def check_options(options: dict[str, Any]) -> None:
             raise InvalidArgument(f"connect has no option {name!r}; {hint}")
 
 
-class Client(Administration):
+class Client(Readers, Administration):
     """A connection to a broker. `connect` makes one."""
 
     def __init__(
@@ -220,24 +222,19 @@ class Client(Administration):
                 return await future
         if json is not UNSET:
             body = _json_body(body, json)
-        if (
-            priority
-            or deliver_at is not None
-            or delay_s is not None
-            or expires_at is not None
-            or ttl_s is not None
-        ):
-            packing.refuse_unsupported(
-                publisher.driver.capabilities, priority, _either(deliver_at, delay_s),
-                _either(expires_at, ttl_s),
-            )  # fmt: skip
+        due = ends = 0
+        if priority or not (deliver_at is delay_s is expires_at is ttl_s is None):
+            driver = publisher.driver
+            due = moment("deliver_at", deliver_at, "delay_s", delay_s, driver.wall)
+            ends = moment("expires_at", expires_at, "ttl_s", ttl_s, driver.wall)
+            packing.refuse_unsupported(driver.capabilities, priority, due or None, ends or None)
         route = publisher.route(topic)
         if durability is not None:
             await self._check_durability(topic, durability)
         if not publisher.driver.has_room():
             await publisher.room()
         try:
-            batch = encode_one(body, key, id, headers)  # type: ignore[arg-type]  # takes text too
+            batch = encode_one(body, key, id, headers, priority, due, ends)  # type: ignore[arg-type]  # takes text too
         except InvalidArgument as error:
             raise _with_hint(body, error) from error
         partition = 0
@@ -415,10 +412,6 @@ class Client(Administration):
             loop.call_soon_threadsafe(service.stop)
 
 
-def _either(at: float | None, after_s: float | None) -> float | None:
-    return after_s if at is None else at
-
-
 def _json_body(body: Any, value: Any) -> bytes:
     if body is not None:
         raise InvalidArgument("give either body or json, not both")
@@ -448,6 +441,7 @@ def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str,
     _check_count("credit", credit, CREDIT_MAX)
     _check_count("credit_bytes", credit_bytes, 1 << 62)
     kind, qos = _kind(given.pop("kind")), given.pop("qos")
+    refuse_reader(kind)
     if can is not None and kind not in can.kinds:
         raise Unsupported(
             f"subscription kind {kind.value!r} is not available yet on {can.scheme}: URLs; use "

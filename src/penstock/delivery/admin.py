@@ -1,9 +1,12 @@
 """Creating, changing and deleting topics and subscriptions: what is allowed, and from where."""
 
+from typing import Final
+
 import msgspec
 
 from penstock.delivery import members
 from penstock.delivery.apply import add_subscription, add_topic, start_cursors
+from penstock.delivery.reader import check_topic_unplanned, check_unplanned
 from penstock.delivery.state import State, Subscription, Topic
 from penstock.vocabulary import limits, names
 from penstock.vocabulary.errors import (
@@ -27,6 +30,8 @@ from penstock.vocabulary.records import (
     TopicCreated,
     TopicDeleted,
 )
+
+KINDS: Final = (Kind.SHARED, Kind.KEY_SHARED, Kind.READER, Kind.MULTICAST)
 
 
 def find_topic(state: State, name: str) -> Topic:
@@ -69,9 +74,10 @@ def check_topic_policy(policy: TopicPolicy) -> None:
 
 def check_subscription_policy(policy: SubscriptionPolicy) -> None:
     """Raises InvalidArgument or Unsupported when a value makes no sense."""
-    if policy.kind not in {Kind.SHARED, Kind.MULTICAST}:
+    if policy.kind not in KINDS:
         raise Unsupported(
-            f"subscription kind {policy.kind.value!r} is not available here yet; use 'shared'"
+            f"subscription kind {policy.kind.value!r} is not available here yet; use "
+            + " or ".join(repr(kind.value) for kind in KINDS)
         )
     if policy.qos != 1:
         raise Unsupported(f"qos {policy.qos} is not available here yet; use 1")
@@ -122,6 +128,7 @@ def decide_delete_topic(state: State, topic: Topic) -> TopicDeleted:
                 f"topic {topic.name!r} has consumers on subscription {subscription.name!r}; "
                 "close them first"
             )
+        check_topic_unplanned(subscription)
         dead = state.names.get(names.dead_topic(topic.name, subscription.name))
         if dead is not None and any(partition.held for partition in dead.partitions):
             raise TopicInUse(
@@ -203,12 +210,13 @@ def decide_alter_subscription(
 
 
 def decide_delete_subscription(subscription: Subscription) -> SubscriptionDeleted:
-    """Raises SubscriptionInUse while consumers are connected."""
+    """Raises SubscriptionInUse while consumers are connected or a reader has a planned range."""
     if subscription.consumers:
         raise SubscriptionInUse(
             f"subscription {subscription.name!r} has {len(subscription.consumers)} consumer(s); "
             "close them first"
         )
+    check_unplanned(subscription)
     subscription.is_removing = True
     return SubscriptionDeleted(subscription.topic.id, subscription.id)
 

@@ -28,6 +28,9 @@ def release(partition: Partition, start: int, end: int, effects: Effects) -> Non
             if partition.aimed:
                 partition.aimed.remove(fresh_low, fresh_high)
             effects.released.append((partition.key, fresh_low, fresh_high))
+            traits = partition.traits
+            if traits is not None and not traits.release(fresh_low, fresh_high):
+                partition.traits = None
 
 
 def _outside(parts: list[tuple[int, int]], rows: list[list[int]]) -> list[tuple[int, int]]:

@@ -86,6 +86,8 @@ def decide_create_pattern(
             "a multicast over a pattern is not available: give each consumer a pattern "
             "subscription of its own name, or none to be served while it is connected"
         )
+    if wanted.kind is Kind.READER:
+        raise Unsupported("a reader over a pattern is not available: open one for each topic")
     known = state.patterns.get((pattern, name))
     if known is not None:
         _check_same(known, policy, is_explicit=is_explicit)

@@ -8,7 +8,9 @@ import msgspec
 from penstock.delivery import members
 from penstock.delivery.apply import add_subscription, add_topic
 from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.delivery.reader import dump_reader, load_reader
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
+from penstock.delivery.traits import dump_traits, load_traits
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
 
@@ -24,8 +26,9 @@ class Extra(NamedTuple):
 TOPIC_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra("multicasts", members.dump_parents, members.load_parents),
 )
-PARTITION_EXTRAS: Final[tuple[Extra, ...]] = ()
+PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("traits", dump_traits, load_traits),)
 SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("reader", dump_reader, load_reader),
     Extra("seen_at", members.dump_seen, members.load_seen),
 )
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()

@@ -4,13 +4,18 @@ Durable fields change only in `apply`. Fields under a "volatile" comment are reb
 after a restart. Objects are small on purpose: there may be 100,000 topics.
 """
 
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.delivery.traits import Traits
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.names import MEMBER_MARK
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import PatternCreated, partition_key
+
+if TYPE_CHECKING:
+    from penstock.delivery.keyed import Keys
+    from penstock.delivery.line import Line
 
 Shared = TypeVar("Shared")
 
@@ -61,7 +66,7 @@ class Partition:
 
     __slots__ = (
         "aimed", "held", "held_bytes", "index", "key", "lost", "mean_bytes", "next_offset",
-        "publishers", "released", "reserved", "retained", "topic",
+        "publishers", "released", "reserved", "retained", "topic", "traits",
     )  # fmt: skip
 
     def __init__(self, topic: "Topic", index: int) -> None:
@@ -76,6 +81,8 @@ class Partition:
         self.lost: RangeSet | None = None
         self.aimed: RangeSet | None = None
         """Held messages sent to one subscription only (redrive): later ones start without them."""
+        self.traits: Traits | None = None
+        """Keys, priorities and times of the held messages that have any."""
         self.held = 0
         """Messages not released."""
         self.held_bytes = 0
@@ -127,7 +134,7 @@ class Subscription:
 
     __slots__ = (
         "consumers", "created_at", "cursors", "forgotten", "id", "is_durable", "is_pending",
-        "is_removing", "name", "policy", "seen_at", "topic", "turn",
+        "is_removing", "keys", "name", "policy", "reader", "seen_at", "topic", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -144,11 +151,15 @@ class Subscription:
         """Members of a multicast: wall time at which its last consumer left."""
         self.forgotten = 0
         """Multicasts: messages dropped with members that stayed away too long."""
+        self.reader: Reader | None = None
+        """How far it got, when it is of kind `reader` and was opened."""
         # volatile
         self.is_durable = is_durable
         self.is_pending = True
         self.is_removing = False
         self.consumers: list[Consumer] | None = None
+        self.keys: Keys | None = None
+        """Kind `key_shared`: who holds which keys."""
         self.turn = 0
 
     @property
@@ -171,7 +182,8 @@ class Cursor:
 
     __slots__ = (
         "acked", "attached", "dead", "delayed", "done", "doomed", "dropped", "expired", "isolated",
-        "leased", "moving", "next", "partition", "ready", "reasons", "settling", "strict_below",
+        "leased", "line", "moving", "next", "partition", "ready", "reasons", "settling",
+        "strict_below",
         "subscription", "trials",
     )  # fmt: skip
 
@@ -196,6 +208,8 @@ class Cursor:
         """Everything at or above was never offered since the broker started."""
         self.ready: list[tuple[int, int]] | None = None
         """Ranges below `next` to offer again, oldest first."""
+        self.line: Line | None = None
+        """What waits when it is not simply handed out as it came."""
         self.isolated: list[tuple[int, int]] | None = None
         """Ranges to offer only to a consumer that holds nothing else."""
         self.strict_below = 0
@@ -210,6 +224,28 @@ class Cursor:
         """What is known of one message's attempts."""
         found = self.trials.get(offset) if self.trials else None
         return UNTRIED if found is None else Trial(*found)
+
+
+class Reader:
+    """The owner of a subscription of kind `reader`, and its place in each partition."""
+
+    __slots__ = ("next_planned", "next_progress", "opening", "owner", "planned", "progress",
+                 "retired")  # fmt: skip
+
+    def __init__(self, progress: list[int]) -> None:
+        self.owner = ""
+        self.retired: list[str] = []
+        """Former owners, oldest first."""
+        self.progress = progress
+        """Everything below is finished."""
+        self.planned = list(progress)
+        """Ends of the planned ranges, which start at `progress`."""
+        # volatile
+        self.opening: list[str] = []
+        """Owners decided and not yet durable."""
+        self.next_progress = list(progress)
+        self.next_planned = list(progress)
+        """The same as decided, durable or not."""
 
 
 class Consumer:

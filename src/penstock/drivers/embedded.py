@@ -34,13 +34,16 @@ from penstock.vocabulary.limits import PENDING_BYTES_MAX
 from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.records import Cause, Ranges
 
-KINDS: Final = (Kind.SHARED, Kind.MULTICAST)
 FILE: Final = Capabilities(
-    scheme="file", durability=Durability.SYNCED, kinds=KINDS, has_patterns=True
+    scheme="file",
+    durability=Durability.SYNCED,
+    kinds=(Kind.SHARED, Kind.KEY_SHARED, Kind.MULTICAST),
+    has_priority=True,
+    has_delay=True,
+    has_expiry=True,
+    has_patterns=True,
 )
-MEMORY: Final = Capabilities(
-    scheme="memory", durability=Durability.MEMORY, kinds=KINDS, has_patterns=True
-)
+MEMORY: Final = msgspec.structs.replace(FILE, scheme="memory", durability=Durability.MEMORY)
 DEAD_REASON: Final = "penstock-dead-reason"
 
 
@@ -217,6 +220,10 @@ class EmbeddedDriver:
         self._is_closed = False
         self._attachments: dict[EmbeddedAttachment, None] = {}
         self._followings: dict[Following, None] = {}
+
+    @property
+    def wall(self) -> int:
+        return self._broker.engine.clock.wall()
 
     def again(self, loop: AbstractEventLoop) -> "EmbeddedDriver":
         """One more connection to the same broker."""
@@ -413,6 +420,18 @@ _HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.AlterSubscription: lambda b, r: b.alter_subscription(r.topic, r.subscription, r.changes),
     q.DeleteSubscription: lambda b, r: b.delete_subscription(r.topic, r.subscription),
     q.ListSubscriptions: lambda b, r: b.subscriptions(r.topic),
+    q.OpenReader: lambda b, r: b.open_reader(r.topic, r.reader, r.owner, r.start),
+    q.DescribeReader: lambda b, r: b.describe_reader(r.topic, r.reader),
+    q.PlanRanges: lambda b, r: b.plan_ranges(
+        r.topic, r.reader, r.owner, r.max_messages, r.max_bytes, r.after
+    ),
+    q.ReadRange: lambda b, r: b.read_range(
+        r.topic, r.reader, r.owner, r.partition, r.start, r.end, r.bytes_max
+    ),
+    q.CommitReader: lambda b, r: b.commit_reader(r.topic, r.reader, r.owner, r.ends),
+    q.ReleaseReader: lambda b, r: b.release_reader(
+        r.topic, r.reader, r.owner, is_forced=r.is_forced
+    ),
     q.Peek: _peek,
     q.Redrive: _redrive,
     q.PurgeDead: _purge_dead,

@@ -34,6 +34,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     has_replay: bool = True
     """A new subscription may start at a position or a time in the past."""
     has_dead_letters: bool = True
+    has_readers: bool = True
+    """`client.reader` works: ranges of offsets can be planned, read and committed."""
     has_priority: bool = False
     has_delay: bool = False
     has_expiry: bool = False
@@ -165,6 +167,11 @@ class Driver(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What this URL can do."""
+        ...
+
+    @property
+    def wall(self) -> int:
+        """The broker's time in Unix milliseconds, as near as it is known."""
         ...
 
     def partitions(self, topic: str) -> int:

@@ -36,6 +36,8 @@ class Cause(IntEnum):
     """Handed back without having been started: the attempt is not counted."""
     RELEASED = 7
     """Its consumer closed in good order without finishing it."""
+    REVOKED = 8
+    """An earlier message of its key came back: it comes again in order, no attempt counted."""
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
@@ -94,6 +96,8 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     end: int
     is_alone: bool
     consumer_id: int
+    mask: bytes = b""
+    """Bits of the messages that are meant, from `start` on; empty = all."""
 
 
 class Returned(msgspec.Struct, frozen=True, gc=False):
@@ -184,6 +188,23 @@ class SubscriptionDeleted(msgspec.Struct, frozen=True):
     subscription_id: int
 
 
+class ReaderOpened(msgspec.Struct, frozen=True):
+    """A reader has a new owner; the one before may not use it any more."""
+
+    topic_id: int
+    subscription_id: int
+    owner: str
+
+
+class ReaderMoved(msgspec.Struct, frozen=True):
+    """How far a reader got, and how far it has planned to read, partition by partition."""
+
+    topic_id: int
+    subscription_id: int
+    progress: tuple[int, ...]
+    planned: tuple[int, ...]
+
+
 class Attached(msgspec.Struct, frozen=True):
     """A consumer joined the subscription."""
 
@@ -255,6 +276,8 @@ Record = (
     | SubscriptionCreated
     | SubscriptionAltered
     | SubscriptionDeleted
+    | ReaderOpened
+    | ReaderMoved
     | Attached
     | Detached
     | Started

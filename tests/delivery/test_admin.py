@@ -17,7 +17,7 @@ from penstock.vocabulary.errors import (
     UnknownTopic,
     Unsupported,
 )
-from penstock.vocabulary.message import Durability, Kind
+from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause, TopicCreated
 from tests.delivery.world import World
@@ -212,7 +212,6 @@ def test_joining_an_existing_subscription_may_name_another_lease_time(
 @pytest.mark.parametrize(
     ("policy", "error"),
     [
-        (SubscriptionPolicy(kind=Kind.MULTICAST), Unsupported),
         (SubscriptionPolicy(qos=2), Unsupported),
         (SubscriptionPolicy(lease_s=0), InvalidArgument),
         (SubscriptionPolicy(lease_s=100_000), InvalidArgument),

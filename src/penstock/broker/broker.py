@@ -15,6 +15,7 @@ from penstock.broker.engine import Engine, Waiter
 from penstock.broker.expiring import expire_all
 from penstock.broker.keeper import Keeper
 from penstock.broker.mailbox import DIRECT, Mailbox, Target
+from penstock.broker.multicasting import default_start
 from penstock.broker.reading import Reading
 from penstock.broker.rebuild import Rebuild, started
 from penstock.broker.threads import Threads
@@ -38,7 +39,7 @@ from penstock.vocabulary.errors import (
     InvalidArgument,
     InvalidName,
 )
-from penstock.vocabulary.message import Durability
+from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import (
     Attached,
@@ -87,6 +88,7 @@ class Broker(Reading):
         self._is_full = False
         self._dead_lock = Lock()
         self._levels: dict[Durability, Durability] = {}
+        self.followers = {}
 
     @classmethod
     def open(
@@ -247,15 +249,19 @@ class Broker(Reading):
 
     # -- consume ---------------------------------------------------------------------------------
 
-    def attach(
+    def attach(  # noqa: PLR0913 - a subscription, and who joins it how
         self, topic_name: str, subscription_name: str | None, policy: SubscriptionPolicy | None,
-        start: Any, credit: int, credit_bytes: int, consumer_name: str, sink: Sink,
+        start: Any, credit: int, credit_bytes: int, consumer_name: str, sink: Sink, *,
+        is_named: bool = False, is_leg: bool = False,
     ) -> Consumer:  # fmt: skip
         """Joins a subscription, creating topic and subscription when missing.
 
-        Slices arrive at the sink once the attachment is durable.
+        Slices arrive at the sink once the attachment is durable. `is_named`: the application chose
+        the consumer's name; `is_leg`: it is one topic of a pattern.
         """
         engine = self.engine
+        if not is_leg:
+            self.refuse_taken(topic_name, subscription_name)
         if not 1 <= credit <= limits.CREDIT_MAX:
             raise InvalidArgument(f"credit must be 1…{limits.CREDIT_MAX}, not {credit}")
         names.check_consumer(consumer_name)
@@ -267,9 +273,12 @@ class Broker(Reading):
                 topic = admin.find_topic(self.state, topic_name)
             else:
                 topic = self._ensure_topic(topic_name)
-        starts = self._starts(topic, start, "latest" if subscription_name is None else "earliest")
+        starts = self._starts(topic, start, default_start(subscription_name, policy))
         with engine.lock:
-            subscription = self._ensure_subscription(topic, subscription_name, policy, starts)
+            member = consumer_name if is_named else None
+            subscription = self._ensure_subscription(
+                topic, subscription_name, policy, starts, member
+            )
             number = self.state.next_consumer_id
             self.state.next_consumer_id = number + 1
             consumer = Consumer(number, consumer_name, subscription, credit, credit_bytes, sink)
@@ -287,10 +296,12 @@ class Broker(Reading):
 
     def _ensure_subscription(
         self, topic: Topic, name: str | None, policy: SubscriptionPolicy | None,
-        starts: tuple[int, ...],
+        starts: tuple[int, ...], member: str | None,
     ) -> Subscription:  # fmt: skip
         refuse_reader(topic, name, policy)
         wall = self.engine.clock.wall()
+        if name is not None and policy is not None and policy.kind is Kind.MULTICAST:
+            return self.join_multicast(topic, name, policy, starts, member)
         if name is None:
             policy = policy or SubscriptionPolicy()
             return admin.make_ephemeral(self.state, topic, policy, starts, wall)
@@ -382,7 +393,9 @@ class Broker(Reading):
                 wall = engine.clock.wall()
                 for record in settle.decide_detach(consumer, begun, wall, is_clean=is_clean):
                     engine.submit(record, None)
-                engine.submit(Detached(subscription.topic.id, subscription.id, consumer.id), None)
+                engine.submit(
+                    Detached(subscription.topic.id, subscription.id, consumer.id, wall), None
+                )
         engine.after_pending((mailbox, target, None))
 
     def _end_ephemeral(self, subscription: Subscription) -> None:
@@ -418,6 +431,7 @@ class Broker(Reading):
                     engine.dispatch(subscription)
             self._expire_at = expire_all(engine, wall)
             engine.retaining.decide(lambda record: engine.submit(record, None))
+            self.forget_members(wall)
             return self._until_next(now, wall)
 
     def _until_next(self, now: int, wall: int) -> int:

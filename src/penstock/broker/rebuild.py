@@ -14,6 +14,7 @@ from penstock.broker.clock import Clock
 from penstock.broker.engine import Engine
 from penstock.delivery.apply import apply, topic_ids
 from penstock.delivery.effects import Effects
+from penstock.delivery.matching import dump_patterns, load_patterns
 from penstock.delivery.retention import forget_publishers
 from penstock.delivery.shared import after_recovery
 from penstock.delivery.snapshot import restore_topic, topic_state
@@ -31,7 +32,7 @@ from penstock.vocabulary.records import (
     partition_key,
 )
 
-TOPICS, GLOBAL = 0, 1
+TOPICS, GLOBAL, PATTERNS = 0, 1, 2
 PIECE_S_MAX: Final = 0.001
 """How long the lock is held for one piece of a snapshot."""
 
@@ -55,7 +56,10 @@ def pieces(engine: Engine) -> Iterator[bytes]:
         state = engine.state
         tail = (state.generation, state.attached, state.next_ids(), engine.applied_end)
         piece = msgspec.msgpack.encode((GLOBAL, tail))
+        patterns = dump_patterns(state)
     yield piece
+    if patterns:
+        yield msgspec.msgpack.encode((PATTERNS, patterns))
 
 
 def _row(engine: Engine, number: int, wall: int) -> list[Any]:
@@ -81,6 +85,9 @@ def restored(state: State, found: list[bytes], clock: Clock) -> Iterator[tuple[T
             state.attached = {int(k): tuple(v) for k, v in attached.items()}
             state.set_next_ids(next_ids)
             state.ignore_unknown_upto = upto
+            continue
+        if kind == PATTERNS:
+            load_patterns(state, rows)
             continue
         for fields, spans in rows:
             yield restore_topic(state, fields, now, wall), spans
@@ -161,6 +168,7 @@ class Rebuild:
 
     def finish(self) -> None:
         """Rebuilds what is volatile once the log is read."""
+        self.state.patterns = dict(self.state.durable_patterns)
         for topic in self.state.topics.values():
             topic.is_pending = False
             for partition in topic.partitions:

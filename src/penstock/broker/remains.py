@@ -24,14 +24,15 @@ from penstock.vocabulary import limits
 from penstock.vocabulary.errors import ProtocolError
 from penstock.vocabulary.policy import TopicPolicy
 from penstock.vocabulary.records import (
+    WITHOUT_TOPIC,
     Copied,
     Delivered,
     Lost,
+    MemberExpired,
     Published,
     ReaderMoved,
     Record,
     Skipped,
-    Started,
     SubscriptionCreated,
     SubscriptionDeleted,
     TopicAltered,
@@ -40,6 +41,9 @@ from penstock.vocabulary.records import (
     Unit,
     partition_key,
 )
+
+_KNOWN_BY = (SubscriptionCreated, SubscriptionDeleted, MemberExpired)
+"""Records after which nothing else need be known of a subscription."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -116,7 +120,7 @@ class Remains:
                 subscription_id = getattr(part, "subscription_id", None)
                 if subscription_id is not None and position >= start:
                     self.strangers.setdefault(subscription_id, part.topic_id)
-                    if isinstance(part, SubscriptionCreated | SubscriptionDeleted):
+                    if isinstance(part, _KNOWN_BY):
                         known.add(subscription_id)
                 elif isinstance(part, Published):
                     source = Source(segment, position, len(rec), range(part.base, part.end))
@@ -155,7 +159,7 @@ class Remains:
         topics = [self.state.topics.get(number) for number in topic_ids(record)]
         seen = {topic.id for topic in topics if topic is not None and topic.applied >= position}
         for part in _parts(record):
-            if isinstance(part, Started):
+            if isinstance(part, WITHOUT_TOPIC):
                 self._apply(part)
             elif part.topic_id not in seen:
                 self._take_part(part, position)

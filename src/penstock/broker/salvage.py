@@ -16,6 +16,7 @@ from penstock.broker.clock import Clock, SystemClock
 from penstock.broker.engine import Engine
 from penstock.broker.keeper import Keeper
 from penstock.broker.remains import Plan, Remains, Run, consecutive
+from penstock.delivery import members
 from penstock.delivery.apply import NOBODY
 from penstock.delivery.ranges import RangeSet
 from penstock.delivery.reader import retold
@@ -195,12 +196,13 @@ def _append(journal: Journal, waiting: list[Record]) -> None:
 def _story(state: State, plan: dict[int, Plan], clock: Clock) -> Iterator[Record]:
     """Records that lead to the same held messages and cursors when nothing but the log is left."""
     yield Started(state.generation, is_clean=True, started_at=clock.wall())
+    yield from state.durable_patterns.values()
     for topic in state.topics.values():
         kept = msgspec.structs.replace(topic.policy, retain_s=None)
         yield TopicCreated(topic.id, topic.name, len(topic.partitions), kept, topic.created_at)
         for partition in topic.partitions:
             yield from _messages(partition, plan[partition.key])
-        for subscription in topic.durable_subscriptions():
+        for subscription in members.listed(topic):
             yield _created(subscription)
         for subscription in topic.durable_subscriptions():
             yield from _finished(subscription)

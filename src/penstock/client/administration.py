@@ -11,6 +11,7 @@ from penstock.drivers import requests as q
 from penstock.drivers.port import Driver
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument, UnknownSubscription, UnknownTopic
+from penstock.vocabulary.filters import check_filter
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause
@@ -71,7 +72,7 @@ class Administration:
         `policy`: fields of SubscriptionPolicy, such as `lease_s=60` or `retry=Retry(…)`.
         Raises SubscriptionConflict, Unsupported.
         """
-        names.check_topic(topic)
+        check_filter(topic)
         names.check_subscription(subscription)
         wanted = made(SubscriptionPolicy, {"kind": kind, **policy})
         await self._opened().ask(q.CreateSubscription(topic, subscription, wanted, start))

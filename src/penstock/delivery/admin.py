@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.delivery import members
 from penstock.delivery.apply import add_subscription, add_topic, start_cursors
 from penstock.delivery.reader import check_topic_unplanned, check_unplanned
 from penstock.delivery.state import State, Subscription, Topic
@@ -30,7 +31,7 @@ from penstock.vocabulary.records import (
     TopicDeleted,
 )
 
-KINDS: Final = (Kind.SHARED, Kind.KEY_SHARED, Kind.READER)
+KINDS: Final = (Kind.SHARED, Kind.KEY_SHARED, Kind.READER, Kind.MULTICAST)
 
 
 def find_topic(state: State, name: str) -> Topic:
@@ -43,9 +44,9 @@ def find_topic(state: State, name: str) -> Topic:
 
 def find_subscription(topic: Topic, name: str) -> Subscription:
     """The subscription of this name. Raises UnknownSubscription."""
-    found = (topic.subscriptions or {}).get(name)
+    found = members.find(topic, name)
     if found is None or found.is_removing:
-        known = sorted(topic.subscriptions or {})
+        known = sorted([*(topic.subscriptions or {}), *(topic.multicasts or {})])
         raise UnknownSubscription(
             f"topic {topic.name!r} has no subscription {name!r}; {_did_you_mean(name, known)}"
         )
@@ -167,7 +168,7 @@ def decide_create_subscription(
     check_subscription_policy(policy or SubscriptionPolicy())
     if topic.is_removing:
         raise TopicInUse(f"topic {topic.name!r} is being deleted; try again in a moment")
-    known = (topic.subscriptions or {}).get(name)
+    known = members.find(topic, name)
     if known is not None:
         if known.is_removing:
             raise SubscriptionInUse(
@@ -278,7 +279,7 @@ def describe(topic: Topic) -> dict[str, object]:
         "messages": sum(p.held for p in topic.partitions),
         "bytes": sum(p.held_bytes for p in topic.partitions),
         "published": sum(p.next_offset for p in topic.partitions),
-        "subscriptions": sorted(s.name for s in topic.durable_subscriptions()),
+        "subscriptions": [s.name for s in members.listed(topic)],
         "policy": msgspec.to_builtins(topic.policy),
         "created_at": topic.created_at / 1000,
     }

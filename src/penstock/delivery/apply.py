@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.batch.given import messages_in
+from penstock.delivery import matching, members
 from penstock.delivery.effects import Effects
 from penstock.delivery.holding import (
     drop_retained,
@@ -62,7 +63,7 @@ def topic_ids(record: r.Record) -> list[int]:
     """The topics a record speaks of."""
     if isinstance(record, r.Unit):
         return [number for part in record.records for number in topic_ids(part)]
-    if isinstance(record, r.Started):
+    if isinstance(record, r.WITHOUT_TOPIC):
         return []
     return [record.topic_id]
 
@@ -399,6 +400,7 @@ def _topic_deleted(state: State, record: r.TopicDeleted, effects: Effects) -> No
     for subscription in list((topic.subscriptions or {}).values()):
         state.subscriptions.pop(subscription.id, None)
         effects.closed.append(subscription)
+    members.forget_parents(state, topic)
     effects.forgotten.extend(partition.key for partition in topic.partitions)
 
 
@@ -408,6 +410,8 @@ def _subscription_created(state: State, record: r.SubscriptionCreated, effects: 
     if subscription is None:
         subscription = add_subscription(state, record, is_durable=True)
     subscription.is_pending = False
+    if subscription.is_parent:
+        return
     start_cursors(subscription, record.starts)
     for cursor in subscription.cursors:
         drop_retained(cursor.partition, cursor.done.floor, cursor.partition.next_offset)
@@ -429,9 +433,12 @@ def add_subscription(
         record.created_at,
         is_durable=is_durable,
     )
-    if topic.subscriptions is None:
-        topic.subscriptions = {}
-    topic.subscriptions[name] = subscription
+    if subscription.is_parent:
+        members.add_parent(state, subscription)
+    else:
+        if topic.subscriptions is None:
+            topic.subscriptions = {}
+        topic.subscriptions[name] = subscription
     state.subscriptions[subscription.id] = subscription
     state.next_subscription_id = max(state.next_subscription_id, subscription.id + 1)
     return subscription
@@ -455,8 +462,15 @@ def _subscription_altered(state: State, record: r.SubscriptionAltered, effects: 
     effects.dirty[subscription] = None
 
 
-def _subscription_deleted(state: State, record: r.SubscriptionDeleted, effects: Effects) -> None:
+def _subscription_deleted(
+    state: State, record: r.SubscriptionDeleted | r.MemberExpired, effects: Effects
+) -> None:
     subscription = state.subscriptions.pop(record.subscription_id)
+    if type(record) is r.MemberExpired:
+        members.count_forgotten(subscription)
+    if state.multicasts.pop(subscription.id, None) is not None:
+        members.remove_parent(subscription)
+        return
     remove_subscription(subscription)
     effects.closed.append(subscription)
     for cursor in subscription.cursors:
@@ -485,10 +499,13 @@ def _attached(state: State, record: r.Attached, effects: Effects) -> None:
 
 def _detached(state: State, record: r.Detached, _effects: Effects) -> None:
     state.attached.pop(record.consumer_id, None)
+    members.see(state, record.subscription_id, record.at)
 
 
 def _started(state: State, record: r.Started, effects: Effects) -> None:
     state.generation = record.generation
+    for subscription_id, _ in state.attached.values():
+        members.see(state, subscription_id, record.started_at)
     state.attached.clear()
     for subscription in state.subscriptions.values():
         for cursor in subscription.cursors:
@@ -537,4 +554,7 @@ _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
     r.Unit: _unit,
     r.Outlived: apply_outlived,
     r.Sought: apply_sought,
+    r.MemberExpired: _subscription_deleted,
+    r.PatternCreated: matching.apply_created,
+    r.PatternDeleted: matching.apply_deleted,
 }

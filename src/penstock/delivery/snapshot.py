@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from penstock.delivery import members
 from penstock.delivery.apply import add_subscription, add_topic
 from penstock.delivery.keeping import Keeping
 from penstock.delivery.ranges import RangeMap, RangeSet
@@ -24,7 +25,9 @@ class Extra(NamedTuple):
     load: Callable[[Any, Any], None]
 
 
-TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
+TOPIC_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("multicasts", members.dump_parents, members.load_parents),
+)
 PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra("traits", dump_traits, load_traits),
     Extra("ids", dump_ids, load_ids),
@@ -34,7 +37,10 @@ PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
         lambda partition, found: setattr(partition, "keeping", Keeping.restored(found)),
     ),
 )
-SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("reader", dump_reader, load_reader),)
+SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("reader", dump_reader, load_reader),
+    Extra("seen_at", members.dump_seen, members.load_seen),
+)
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra(
         "begin",
@@ -134,6 +140,7 @@ def restore_topic(state: State, piece: list[Any], now: int, wall: int) -> Topic:
     for row in subscriptions:
         _restore_subscription(state, topic, row, now, wall)
     _load(TOPIC_EXTRAS, topic, extras)
+    members.enter_parents(state, topic)
     return topic
 
 

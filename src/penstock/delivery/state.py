@@ -11,8 +11,10 @@ from penstock.delivery.keeping import Keeping
 from penstock.delivery.pending import Pending
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.traits import Traits
+from penstock.vocabulary.message import Kind
+from penstock.vocabulary.names import MEMBER_MARK
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
-from penstock.vocabulary.records import partition_key
+from penstock.vocabulary.records import PatternCreated, partition_key
 
 if TYPE_CHECKING:
     from penstock.delivery.keyed import Keys
@@ -101,7 +103,7 @@ class Topic:
     """A named sequence of messages."""
 
     __slots__ = (
-        "applied", "created_at", "id", "is_full", "is_pending", "is_removing", "name",
+        "applied", "created_at", "id", "is_full", "is_pending", "is_removing", "multicasts", "name",
         "partitions", "policy", "subscriptions", "turn",
     )  # fmt: skip
 
@@ -112,6 +114,8 @@ class Topic:
         self.created_at = created_at
         self.partitions: list[Partition] = []
         self.subscriptions: dict[str, Subscription] | None = None
+        self.multicasts: dict[str, Subscription] | None = None
+        """Multicast subscriptions: no cursor of their own; members are among `subscriptions`."""
         self.applied = 0
         """Position of the last record applied to this topic."""
         # volatile
@@ -138,8 +142,8 @@ class Subscription:
     """A durable, named cursor on a topic (or an ephemeral one)."""
 
     __slots__ = (
-        "consumers", "created_at", "cursors", "id", "is_durable", "is_pending", "is_removing",
-        "keys", "name", "policy", "reader", "seeks", "topic", "turn",
+        "consumers", "created_at", "cursors", "forgotten", "id", "is_durable", "is_pending",
+        "is_removing", "keys", "name", "policy", "reader", "seeks", "seen_at", "topic", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +156,10 @@ class Subscription:
         self.policy = policy
         self.created_at = created_at
         self.cursors: list[Cursor] = []
+        self.seen_at = created_at
+        """Members of a multicast: wall time at which its last consumer left."""
+        self.forgotten = 0
+        """Multicasts: messages dropped with members that stayed away too long."""
         self.reader: Reader | None = None
         """How far it got, when it is of kind `reader` and was opened."""
         # volatile
@@ -164,6 +172,20 @@ class Subscription:
         self.seeks = 0
         """Seeks that are decided and not yet durable: nothing is handed out meanwhile."""
         self.turn = 0
+
+    @property
+    def is_parent(self) -> bool:
+        """True for a multicast itself, which has members and no cursors."""
+        return self._is_multicast and MEMBER_MARK not in self.name
+
+    @property
+    def is_member(self) -> bool:
+        """True for one named consumer's part of a multicast."""
+        return self._is_multicast and MEMBER_MARK in self.name
+
+    @property
+    def _is_multicast(self) -> bool:
+        return self.policy.kind is Kind.MULTICAST and self.is_durable
 
 
 class Cursor:
@@ -335,6 +357,12 @@ class State:
         self.topics: dict[int, Topic] = {}
         self.names: dict[str, Topic] = {}
         self.subscriptions: dict[int, Subscription] = {}
+        self.multicasts: dict[int, Subscription] = {}
+        """Those of `subscriptions` that have members instead of cursors."""
+        self.patterns: dict[tuple[str, str], PatternCreated] = {}
+        """(pattern, name) → subscriptions over every topic that matches, as decided."""
+        self.durable_patterns: dict[tuple[str, str], PatternCreated] = {}
+        """The same as far as it is durable."""
         self.next_topic_id = 1
         self.next_subscription_id = 1
         self.next_consumer_id = 1

@@ -20,10 +20,12 @@ from penstock.batch import Batch
 from penstock.batch.frame import Frame
 from penstock.broker.broker import Broker
 from penstock.broker.broker import Sink as BrokerSink
+from penstock.broker.following import Seat, Wanted
 from penstock.broker.mailbox import DIRECT
 from penstock.drivers import requests as q
+from penstock.drivers.legs import Followed, Leg
 from penstock.drivers.mailbox import LoopMailbox
-from penstock.drivers.port import Answer, Capabilities, Renewal, Sink, Wish
+from penstock.drivers.port import Answer, Capabilities, Follower, Following, Renewal, Sink, Wish
 from penstock.journal.disk import FolderDisk
 from penstock.journal.memory import MemoryDisk
 from penstock.vocabulary.claims import Claim
@@ -35,11 +37,12 @@ from penstock.vocabulary.records import Cause, Ranges
 FILE: Final = Capabilities(
     scheme="file",
     durability=Durability.SYNCED,
-    kinds=(Kind.SHARED, Kind.KEY_SHARED),
+    kinds=(Kind.SHARED, Kind.KEY_SHARED, Kind.MULTICAST),
     has_priority=True,
     has_delay=True,
     has_expiry=True,
     has_dedup=True,
+    has_patterns=True,
 )
 MEMORY: Final = msgspec.structs.replace(FILE, scheme="memory", durability=Durability.MEMORY)
 DEAD_REASON: Final = "penstock-dead-reason"
@@ -217,6 +220,7 @@ class EmbeddedDriver:
         self._loop = loop
         self._is_closed = False
         self._attachments: dict[EmbeddedAttachment, None] = {}
+        self._followings: dict[Following, None] = {}
 
     @property
     def wall(self) -> int:
@@ -257,12 +261,33 @@ class EmbeddedDriver:
         seat = BrokerSink(self.mailbox, sink.on_slice, sink.on_closed)
         consumer = self._broker.attach(
             wish.topic, wish.subscription, wish.policy, wish.start, wish.credit,
-            wish.credit_bytes, wish.consumer, seat,
+            wish.credit_bytes, wish.consumer, seat, is_named=wish.is_named,
         )  # fmt: skip
+        return self._attachment(consumer, sink)
+
+    def _attachment(self, consumer: Any, sink: Sink) -> "EmbeddedAttachment":
         attachment = EmbeddedAttachment(self._broker, consumer, sink, self.mailbox)
         self._attachments[attachment] = None
         attachment.on_detached = lambda: self._attachments.pop(attachment, None)
         return attachment
+
+    def follow(self, wish: Wish, follower: Follower) -> Following:
+        def seat(topic: str) -> Seat:
+            # Called under the broker's lock, which the leg waits for before it is used.
+            leg = Leg(topic, follower, self._broker.engine.lock)
+
+            def joined(consumer: Any) -> None:
+                leg.attachment = self._attachment(consumer, leg)
+                self.mailbox.post([(leg.introduce, None)])
+
+            return Seat(BrokerSink(self.mailbox, leg.on_slice, leg.on_closed), joined)
+
+        wanted = Wanted(
+            wish.topic, wish.subscription, wish.policy, wish.start, wish.credit,
+            wish.credit_bytes, wish.consumer,
+        )  # fmt: skip
+        following = self._broker.follow(wanted, seat, self.mailbox, follower.on_closed)
+        return Followed(following, self._followings)
 
     def deliver(self) -> None:
         self.mailbox.deliver()
@@ -275,8 +300,7 @@ class EmbeddedDriver:
         if self._is_closed:
             return
         self._is_closed = True
-        for attachment in list(self._attachments):
-            attachment.lose()
+        self._lose()
         await asyncio.get_running_loop().run_in_executor(None, self._share.release)
 
     def _abandon(self) -> None:
@@ -287,9 +311,14 @@ class EmbeddedDriver:
             Thread(target=self._give_up, name="penstock-abandon", daemon=True).start()
 
     def _give_up(self) -> None:
+        self._lose()
+        self._share.release()
+
+    def _lose(self) -> None:
+        for following in list(self._followings):
+            following.leave()
         for attachment in list(self._attachments):
             attachment.lose()
-        self._share.release()
 
 
 class EmbeddedAttachment:

@@ -41,6 +41,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     has_expiry: bool = False
     has_dedup: bool = False
     has_transactions: bool = False
+    has_patterns: bool = False
+    """A subscription may be over a pattern of topics."""
     message_bytes_max: int = limits.BODY_BYTES_MAX
 
 
@@ -84,6 +86,8 @@ class Wish(NamedTuple):
     credit: int
     credit_bytes: int
     consumer: str
+    is_named: bool = False
+    """The application chose the consumer's name: kind `multicast` remembers it."""
 
 
 class Sink(Protocol):
@@ -142,6 +146,26 @@ class Attachment(Protocol):
         ...
 
 
+class Follower(Protocol):
+    """A consumer of a pattern. Called on the client's loop."""
+
+    def on_joined(self, topic: str, attachment: Attachment) -> Sink:
+        """One more topic matches; its messages and bad news go to the returned sink."""
+        ...
+
+    def on_closed(self, error: Exception) -> None:
+        """Nothing more will come."""
+        ...
+
+
+class Following(Protocol):
+    """One consumer of a pattern, seen by the client."""
+
+    def leave(self) -> None:
+        """No more topics join; those that did are detached one by one. Twice is harmless."""
+        ...
+
+
 class Driver(Protocol):
     """A connection of one client. Raises PenstockError; foreign errors are translated inside."""
 
@@ -188,4 +212,15 @@ class Driver(Protocol):
 
     def close(self) -> Awaitable[None]:
         """Ends the connection. Doing so twice is harmless."""
+        ...
+
+
+class PatternDriver(Protocol):
+    """What a driver whose capabilities say `has_patterns` can do besides."""
+
+    def follow(self, wish: Wish, follower: Follower) -> Following:
+        """Joins a subscription over a pattern: every topic that matches now or later.
+
+        `wish.topic` is the pattern. Each topic is an attachment of its own with the whole credit.
+        """
         ...

@@ -49,6 +49,9 @@ KEEP_LAST_MAX: Final = 100_000
 PUBLISHER_IDLE_S_MAX: Final = 7 * 24 * 3600.0
 """State of a publisher with a generated id is kept this long after its last use."""
 
+MEMBER_IDLE_S_MAX: Final = 7 * 24 * 3600.0
+"""A named consumer of a multicast subscription is kept this long after it was last attached."""
+
 PENDING_BYTES_MAX: Final = 64 * MIB
 """Bytes decided and not yet written: publishers wait above this (back-pressure)."""
 

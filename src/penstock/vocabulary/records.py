@@ -237,6 +237,8 @@ class Detached(msgspec.Struct, frozen=True):
     topic_id: int
     subscription_id: int
     consumer_id: int
+    at: int = 0
+    """Wall time in ms."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -265,6 +267,29 @@ class Sought(msgspec.Struct, frozen=True):
     subscription_id: int
     places: tuple[int | None, ...]
     """The new place in each partition; None where it stays."""
+
+
+class MemberExpired(msgspec.Struct, frozen=True):
+    """A consumer of a multicast subscription stayed away too long: its backlog is dropped."""
+
+    topic_id: int
+    subscription_id: int
+
+
+class PatternCreated(msgspec.Struct, frozen=True):
+    """Each topic that matches has a subscription of this name, from here on; or a new policy."""
+
+    pattern: str
+    name: str
+    policy: SubscriptionPolicy
+    created_at: int
+
+
+class PatternDeleted(msgspec.Struct, frozen=True):
+    """New topics that match get no subscription of this name any more."""
+
+    pattern: str
+    name: str
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -296,7 +321,13 @@ Record = (
     | Outlived
     | Sought
     | Unit
+    | MemberExpired
+    | PatternCreated
+    | PatternDeleted
 )
+
+WITHOUT_TOPIC = (Started, PatternCreated, PatternDeleted)
+"""Records that speak of no topic; applying one again must be harmless."""
 
 
 def partition_key(topic_id: int, partition: int) -> int:

@@ -9,10 +9,12 @@ from penstock.batch import Batch
 from penstock.broker.engine import Engine
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.delivery import admin, counts
+from penstock.delivery.growth import decide_partitions
 from penstock.delivery.state import Partition, State, Subscription, Topic
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.records import Unit
 
 
 class Administration:
@@ -91,12 +93,17 @@ class Administration:
             )
         )
 
-    def alter_topic(self, name: str, changes: dict[str, Any]) -> None:
-        """Changes a topic's policy."""
+    def alter_topic(
+        self, name: str, changes: dict[str, Any], partitions: int | None = None
+    ) -> None:
+        """Changes a topic's policy; with `partitions`, adds so many that it has that number."""
+        wall = self.engine.clock.wall()
 
         def decide() -> Any:
             topic = admin.find_topic(self.state, name)
-            return admin.decide_alter_topic(topic, changed(topic.policy, changes))
+            altered = admin.decide_alter_topic(topic, changed(topic.policy, changes))
+            added = None if partitions is None else decide_partitions(topic, partitions, wall)
+            return Unit((altered, added)) if altered and added else altered or added
 
         self._run(decide)
 

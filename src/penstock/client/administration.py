@@ -35,15 +35,22 @@ class Administration:
         `policy`: the fields of TopicPolicy, such as `durability="written"` or `retain_s=3600`.
         """
         names.check_topic(topic)
-        if isinstance(partitions, bool) or not isinstance(partitions, int):
-            raise InvalidArgument(f"partitions must be a whole number, not {partitions!r}")
+        check_partitions(partitions)
         driver = self._opened()
         await driver.ask(q.CreateTopic(topic, partitions, made(TopicPolicy, policy)))
 
-    async def alter_topic(self, topic: str, **policy: Any) -> None:
-        """Changes fields of a topic's policy. Raises UnknownTopic."""
+    async def alter_topic(
+        self, topic: str, *, partitions: int | None = None, **policy: Any
+    ) -> None:
+        """Changes fields of a topic's policy, or gives it more partitions while it is in use.
+
+        Growing moves keys to other partitions: only what is published later lies there. Raises
+        UnknownTopic, and PartitionsOnlyGrow when there would be fewer.
+        """
         made(TopicPolicy, policy)
-        await self._opened().ask(q.AlterTopic(topic, policy))
+        if partitions is not None:
+            check_partitions(partitions)
+        await self._opened().ask(q.AlterTopic(topic, policy, partitions))
 
     async def delete_topic(self, topic: str) -> None:
         """Deletes a topic with its messages and subscriptions. Raises UnknownTopic, TopicInUse."""
@@ -188,6 +195,12 @@ def made(kind: Any, fields: dict[str, Any]) -> Any:
         return msgspec.convert(msgspec.to_builtins(fields), kind)
     except (msgspec.ValidationError, TypeError) as error:
         raise InvalidArgument(f"wrong setting: {error}") from error
+
+
+def check_partitions(partitions: int) -> None:
+    """Raises InvalidArgument unless it is a whole number."""
+    if isinstance(partitions, bool) or not isinstance(partitions, int):
+        raise InvalidArgument(f"partitions must be a whole number, not {partitions!r}")
 
 
 def check_limit(limit: int | None) -> None:

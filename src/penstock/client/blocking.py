@@ -200,9 +200,9 @@ class BlockingClient:
         """See Client.create_topic."""
         self._do("create_topic", topic, partitions, **policy)
 
-    def alter_topic(self, topic: str, **policy: Any) -> None:
+    def alter_topic(self, topic: str, **changes: Any) -> None:
         """See Client.alter_topic."""
-        self._do("alter_topic", topic, **policy)
+        self._do("alter_topic", topic, **changes)
 
     def delete_topic(self, topic: str) -> None:
         """See Client.delete_topic."""

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from penstock.delivery.apply import add_subscription, add_topic
+from penstock.delivery.growth import growth_state, restore_growth
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
@@ -20,10 +21,14 @@ class Extra(NamedTuple):
     load: Callable[[Any, Any], None]
 
 
-TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
+TOPIC_EXTRAS: Final[tuple[Extra, ...]] = (Extra("growth", growth_state, restore_growth),)
 PARTITION_EXTRAS: Final[tuple[Extra, ...]] = ()
 SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = ()
-CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()
+CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra(
+        "first", lambda cursor: cursor.first or None, lambda c, first: setattr(c, "first", first)
+    ),
+)
 
 
 def _dump(extras: tuple[Extra, ...], owner: object) -> dict[str, Any] | None:

@@ -83,12 +83,22 @@ class Partition:
         self.mean_bytes = 256
 
 
+class Growth(NamedTuple):
+    """What a topic was before it got more partitions."""
+
+    partitions: int
+    ends: tuple[int, ...]
+    """Where each of these partitions ended."""
+    at: int
+    """Wall ms."""
+
+
 class Topic:
     """A named sequence of messages."""
 
     __slots__ = (
-        "applied", "created_at", "id", "is_pending", "is_removing", "name", "partitions", "policy",
-        "subscriptions", "turn",
+        "applied", "created_at", "growth", "id", "is_pending", "is_removing", "map", "name",
+        "partitions", "policy", "subscriptions", "turn",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, policy: TopicPolicy, created_at: int) -> None:
@@ -100,7 +110,11 @@ class Topic:
         self.subscriptions: dict[str, Subscription] | None = None
         self.applied = 0
         """Position of the last record applied to this topic."""
+        self.growth: list[Growth] | None = None
+        """Every time it got more partitions, oldest first."""
         # volatile
+        self.map = self.partitions
+        """The partitions publishes are spread over: growth counts here once it is decided."""
         self.is_pending = True
         self.is_removing = False
         self.turn = 0
@@ -148,14 +162,16 @@ class Cursor:
     """One subscription's place in one partition."""
 
     __slots__ = (
-        "acked", "attached", "dead", "delayed", "done", "doomed", "dropped", "expired", "isolated",
-        "leased", "moving", "next", "partition", "ready", "reasons", "settling", "strict_below",
-        "subscription", "trials",
+        "acked", "attached", "dead", "delayed", "done", "doomed", "dropped", "expired", "first",
+        "isolated", "leased", "moving", "next", "partition", "ready", "reasons", "settling",
+        "strict_below", "subscription", "trials",
     )  # fmt: skip
 
     def __init__(self, subscription: Subscription, partition: Partition, start: int) -> None:
         self.subscription = subscription
         self.partition = partition
+        self.first = start
+        """The first offset it covers; what lies below was never its business."""
         self.done = RangeSet(start)
         self.trials: RangeMap | None = None
         self.delayed: list[tuple[int, int, int, int, int]] | None = None

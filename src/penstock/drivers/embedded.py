@@ -226,14 +226,15 @@ class EmbeddedDriver:
         if self._broker.when_room((self.mailbox, answer, None)):
             self.mailbox.post([(answer, None)])
 
-    def publish(
+    def publish(  # noqa: PLR0913, PLR0917 - the hot path: no object per call
         self, topic: str, partition: int, batch: bytes, count: int, publisher: bytes, epoch: int,
-        sequence: int, answer: Answer,
+        sequence: int, answer: Answer, partitions: int = 0,
     ) -> None:  # fmt: skip
         try:
             self._broker.publish(
-                topic, partition, batch, count, publisher, epoch, sequence, self.mailbox, answer
-            )
+                topic, partition, batch, count, publisher, epoch, sequence, self.mailbox, answer,
+                partitions,
+            )  # fmt: skip
         except IndexError as error:
             if partition < self._broker.partitions(topic):
                 raise
@@ -370,7 +371,7 @@ def _purge_dead(broker: Broker, request: q.PurgeDead) -> int:
 
 _HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.CreateTopic: lambda b, r: b.create_topic(r.topic, r.partitions, r.policy),
-    q.AlterTopic: lambda b, r: b.alter_topic(r.topic, r.changes),
+    q.AlterTopic: lambda b, r: b.alter_topic(r.topic, r.changes, r.partitions),
     q.DeleteTopic: lambda b, r: b.delete_topic(r.topic),
     q.ListTopics: lambda b, _: b.topics(),
     q.DescribeTopic: lambda b, r: b.describe_topic(r.topic),

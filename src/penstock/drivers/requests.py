@@ -19,10 +19,11 @@ class CreateTopic(msgspec.Struct, frozen=True):
 
 
 class AlterTopic(msgspec.Struct, frozen=True):
-    """None, once the policy has these values."""
+    """None, once the policy has these values and the topic so many partitions."""
 
     topic: str
     changes: dict[str, Any]
+    partitions: int | None = None
 
 
 class DeleteTopic(msgspec.Struct, frozen=True):

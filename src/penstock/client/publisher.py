@@ -74,14 +74,15 @@ class Publisher:
             names.check_topic(topic)
             route = self._add_route(topic)
         partitions = self._partitions(topic)
-        if len(route.sequences) != partitions:
+        # Nothing goes out the new way before all that went the old way is answered.
+        if len(route.sequences) != partitions and (
+            route.is_quiet or partitions < len(route.sequences)
+        ):
             self._fit(route, partitions)
         return route
 
     def _fit(self, route: Route, partitions: int) -> None:
         """The topic was met for the first time, was created again, or got more partitions."""
-        if len(route.sequences) < partitions and not route.is_quiet:
-            return  # nothing goes out the new way before all that went the old way is answered
         if len(route.sequences) > partitions:
             self._start_again(route)
             del route.sequences[partitions:]
@@ -90,6 +91,8 @@ class Publisher:
     async def _adopt(self, route: Route, partitions: int, refused: StaleMap) -> None:
         """Learns the new partitions of a topic, once nothing sent the old way is under way."""
         await route.settle(self._loop)
+        while len(route.sequences) == partitions and (route.flying or route.parcels):
+            await route.settle(self._loop)
         self._learn(route, partitions, refused)
 
     def _learn(self, route: Route, partitions: int, refused: StaleMap) -> None:

@@ -55,6 +55,12 @@ WRONG_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], s
     ("peek", ("orders",), {"limit": 0}, InvalidArgument, "limit"),
     ("peek", ("orders",), {"partition": 7}, InvalidArgument, "partition"),
     ("redrive", ("orders", "billing"), {"rate": 0}, InvalidArgument, "rate"),
+    ("alter_topic", ("orders",), {"partitions": "2"}, InvalidArgument, "whole number"),
+    ("alter_topic", ("orders",), {"partitions": True}, InvalidArgument, "whole number"),
+    ("alter_topic", ("orders",), {"partitions": 0}, InvalidArgument, "partitions"),
+    ("explain", ("orders",), {"position": 17}, InvalidArgument, "position must be text"),
+    ("explain", ("orders",), {"position": "17"}, InvalidArgument, "position"),
+    ("explain", ("orders",), {"id": "a", "key": "b"}, InvalidArgument, "not by several"),
 ]
 
 
@@ -84,5 +90,26 @@ def test_one_partition_can_be_looked_at() -> None:
                 found = await client.peek("orders", partition=partition)
                 assert {message.partition for message in found} == {partition}
                 assert len(found) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_stuck_message_is_explained() -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            client = broker.client()
+            await client.publish("orders", b"0", id="a", key=b"\xff")
+            async with client.subscribe("orders", "billing", credit=1, consumer="w1") as deliveries:
+                message = await deliveries.receive(timeout_s=5)
+                assert message is not None
+                found = await client.explain("orders", id="a")
+                assert (found["reason"], found["consumer"]) == ("leased", "w1")
+                message.nack(delay_s=60, reason="not now")
+                await deliveries.flush()
+                found = await client.explain("orders", subscription="billing", key=b"\xff")
+                assert (found["reason"], found["last_reason"]) == ("backing-off", "not now")
+                broker.advance(61)
+            found = await client.explain("orders")
+            assert (found["reason"], found["ahead"]) == ("no-consumer", 0)
 
     asyncio.run(scenario())

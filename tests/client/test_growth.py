@@ -133,7 +133,8 @@ def test_those_that_wait_go_first_and_in_their_order() -> None:
         driver = GrowingDriver(1)
         client = driver.client()
         key = moving_key(1, 3)
-        tasks = [asyncio.create_task(client.publish("t", b"0", key=key))]
+        tasks: list[asyncio.Task[Any]] = []
+        tasks.append(asyncio.create_task(client.publish("t", b"0", key=key)))
         await turn()
         driver.count = 3
         tasks += [asyncio.create_task(client.publish("t", b"%d" % n, key=key)) for n in (1, 2)]
@@ -300,8 +301,8 @@ def test_a_growing_topic_keeps_every_message_and_the_order_of_each_key() -> None
                 )
                 width = [*counts, 8][era]
                 assert message.partition == home(key, width)
-                row = (era, message.offset or 0, int(message.body or b""))
-                found.setdefault(key, []).append(row)
+                place = (era, message.offset or 0, int(message.body or b""))
+                found.setdefault(key, []).append(place)
             assert plain == 180
             for key, rows in found.items():
                 numbers = [number for _, _, number in sorted(rows)]

@@ -175,6 +175,27 @@ class Administration:
         found: dict[str, Any] = await self._opened().ask(q.Stats())
         return found
 
+    async def explain(
+        self, topic: str, *, subscription: str | None = None, position: str | None = None,
+        id: str | None = None, key: bytes | str | None = None, consumer: str | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Why something does not move: a dict with `reason` (a stable code), `text` and details.
+
+        Name a message by `position`, `id` or `key` (its oldest unfinished one), or a consumer, or
+        nothing: then it is about what the subscription has to do next. Without a subscription,
+        every durable one is asked. By id and by key all held messages are read, which may take
+        long. Raises UnknownTopic, UnknownSubscription, InvalidArgument.
+        """
+        for name, value in (("position", position), ("id", id), ("consumer", consumer)):
+            if value is not None and not isinstance(value, str):
+                raise InvalidArgument(f"{name} must be text, not {value!r:.80}")
+        question = q.Explain(
+            topic=topic, subscription=subscription, position=position, id=id, key=key,
+            consumer=consumer,
+        )  # fmt: skip
+        found: dict[str, Any] = await self._opened().ask(question)
+        return found
+
     async def _check_subscription(self, topic: str, subscription: str) -> None:
         """Raises UnknownTopic, UnknownSubscription."""
         known = [row["subscription"] for row in await self.subscriptions(topic)]

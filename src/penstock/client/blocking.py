@@ -257,6 +257,11 @@ class BlockingClient:
         """See Client.purge_dead."""
         return int(self._do("purge_dead", topic, subscription, **options))
 
+    def explain(self, topic: str, **options: Any) -> dict[str, Any]:
+        """See Client.explain."""
+        found: dict[str, Any] = self._do("explain", topic, **options)
+        return found
+
     def stats(self) -> dict[str, Any]:
         """See Client.stats."""
         numbers: dict[str, Any] = self._do("stats")

@@ -20,6 +20,7 @@ from penstock.batch import Batch
 from penstock.batch.frame import Frame
 from penstock.broker.broker import Broker
 from penstock.broker.broker import Sink as BrokerSink
+from penstock.broker.explaining import explain_topic
 from penstock.broker.mailbox import DIRECT
 from penstock.drivers import requests as q
 from penstock.drivers.mailbox import LoopMailbox
@@ -385,4 +386,7 @@ _HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.Redrive: _redrive,
     q.PurgeDead: _purge_dead,
     q.Stats: lambda b, _: b.stats(),
+    q.Explain: lambda b, r: explain_topic(
+        b, r.topic, r.subscription, position=r.position, id=r.id, key=r.key, consumer=r.consumer
+    ),
 }

@@ -108,6 +108,17 @@ class PurgeDead(msgspec.Struct, frozen=True):
     is_dry: bool
 
 
+class Explain(msgspec.Struct, frozen=True, kw_only=True):
+    """A dict: why something does not move, with `reason`, `text` and details."""
+
+    topic: str
+    subscription: str | None = None
+    position: str | None = None
+    id: str | None = None
+    key: bytes | str | None = None
+    consumer: str | None = None
+
+
 class Stats(msgspec.Struct, frozen=True):
     """A dict: the broker in numbers."""
 
@@ -126,4 +137,5 @@ Request = (
     | Redrive
     | PurgeDead
     | Stats
+    | Explain
 )

@@ -3,6 +3,9 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 
 from penstock.batch import encode_many
 from penstock.broker.explaining import explain_topic
@@ -11,7 +14,7 @@ from penstock.vocabulary.errors import InvalidArgument, UnknownSubscription, Unk
 from penstock.vocabulary.message import Message
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause
-from tests.broker.rig import NAMED, Rig, claim
+from tests.broker.rig import NAMED, Rig, Worker, claim
 
 
 @pytest.fixture
@@ -250,3 +253,62 @@ def test_a_grown_topic_is_explained_too(rig: Rig) -> None:
     rig.broker.alter_topic("orders", {}, 3)
     rig.publish("orders", b"1", partition=2)
     assert explain(rig, position="2:0")["reason"] == "no-credit"
+
+
+# -- whatever happened -------------------------------------------------------------------------
+
+AWAY = {"leased": "leased", "settling": "leased", "backing-off": "delayed"}
+DONE = {"acked", "dead-lettered", "finished"}
+
+
+def act(rig: Rig, workers: list[Worker], step: str, pick: int) -> None:
+    parts = [(worker, part) for worker in workers for part in worker.slices]
+    if step == "publish":
+        rig.publish("orders", *(b"x" for _ in range(pick % 3 + 1)), partition=pick % 2)
+    elif step == "attach":
+        workers.append(rig.attach(credit=pick % 3 + 1, name=f"w{pick}"))
+    elif step == "wait":
+        rig.wait(pick)
+    elif step == "leave" and workers:
+        rig.detach(workers.pop(pick % len(workers)), is_clean=bool(pick % 2))
+    elif parts:
+        worker, part = parts[pick % len(parts)]
+        worker.slices.remove(part)
+        if step == "ack":
+            rig.ack(worker, part)
+        elif step == "nack":
+            rig.give_back(worker, part, delay_s=pick)
+        elif step == "reject":
+            rig.give_back(worker, part, cause=Cause.REJECTED)
+            bury(rig)
+
+
+STEPS = ("publish", "publish", "attach", "ack", "nack", "reject", "leave", "wait")
+
+
+@examples(max_examples=40)
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 40)), max_size=25))
+def test_every_message_has_a_reason_that_agrees_with_the_counts(
+    steps: list[tuple[str, int]],
+) -> None:
+    rig = Rig()
+    rig.broker.create_topic("orders", 2, TopicPolicy())
+    rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), None)
+    workers: list[Worker] = []
+    for step, pick in steps:
+        act(rig, workers, step, pick)
+    told = {"leased": 0, "delayed": 0, "waiting": 0, "done": 0}
+    for partition in rig.broker.state.names["orders"].partitions:
+        for offset in range(partition.next_offset):
+            found = explain(rig, position=f"{partition.index}:{offset}")
+            reason = found["reason"]
+            told["done" if reason in DONE else AWAY.get(reason, "waiting")] += 1
+            if reason in {"behind-others", "no-credit", "ready"}:
+                assert workers
+    counts = rig.counts()
+    assert told == {
+        "leased": counts.leased,
+        "delayed": counts.delayed,
+        "waiting": counts.waiting,
+        "done": counts.acked + counts.dead,
+    }

@@ -35,6 +35,14 @@ def test_a_subscription_and_a_consumer(penstock: Penstock) -> None:
     assert answer.json()["reason"] == "no-consumer"
 
 
+def test_a_message_and_a_consumer_are_answered_both(penstock: Penstock) -> None:
+    penstock("subscriptions", "create", "orders", "billing")
+    penstock("pub", "orders", "hello")
+    lines = penstock("explain", "orders", "--position", "0:0", "--consumer", "w1").out.splitlines()
+    assert lines[0].startswith("no-consumer: no consumer is attached")
+    assert lines[1].startswith("no-consumer: no consumer 'w1' is attached")
+
+
 def test_a_time_is_shown_as_people_write_it(penstock: Penstock) -> None:
     penstock("pub", "orders", "hello")
     found = penstock("explain", "orders", "--json").json()

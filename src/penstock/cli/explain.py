@@ -43,7 +43,9 @@ async def run(arguments: Namespace, output: Output) -> int:
 
 def show(output: Output, found: Mapping[str, Any]) -> None:
     """One answer for people."""
-    output.say(f"{output.paint(found['reason'], YELLOW)}: {found['text']}")
+    for answer in (found, found.get("asked")):
+        if answer is not None:
+            output.say(f"{output.paint(answer['reason'], YELLOW)}: {answer['text']}")
     output.say()
     output.pairs(
         {

@@ -83,6 +83,7 @@ KINDS: dict[type, st.SearchStrategy[r.Record]] = {
     r.MemberExpired: st.builds(r.MemberExpired, u32, u32),
     r.PatternCreated: st.builds(r.PatternCreated, text, text, subscription_policies, i64),
     r.PatternDeleted: st.builds(r.PatternDeleted, text, text),
+    r.PartitionsAdded: st.builds(r.PartitionsAdded, u32, u16, offsets, i64),
 }
 simple = st.one_of(*KINDS.values())
 KINDS[r.Unit] = st.builds(r.Unit, st.lists(simple, max_size=4).map(tuple))
@@ -213,6 +214,7 @@ def test_numbers_of_rare_records_on_disk_do_not_change() -> None:
         r.Attached(0, 0, 0, ""), r.Detached(0, 0, 0), r.Started(0, False, 0),
         r.ReaderOpened(0, 0, ""), r.ReaderMoved(0, 0, (), ()),
         r.Outlived(0, 0, (), 0), r.Sought(0, 0, ()),
+        r.PartitionsAdded(0, 2, (0,), 0),
     ]  # fmt: skip
     assert [encode(record)[5] for record in rare] == list(range(len(rare)))
     assert {encode(record)[4] for record in rare} == {OTHER}

@@ -11,12 +11,14 @@ from penstock.broker.following import Following
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.broker.multicasting import Multicasting, check_multicast_start
 from penstock.delivery import admin, counts, members, multicast, patterns
+from penstock.delivery.growth import decide_partitions
 from penstock.delivery.reader import describe_row
 from penstock.delivery.state import Partition, State, Subscription, Topic
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.filters import is_pattern
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.records import Unit
 
 
 class Administration(Following, Multicasting):
@@ -96,13 +98,18 @@ class Administration(Following, Multicasting):
             )
         )
 
-    def alter_topic(self, name: str, changes: dict[str, Any]) -> None:
-        """Changes a topic's policy."""
+    def alter_topic(
+        self, name: str, changes: dict[str, Any], partitions: int | None = None
+    ) -> None:
+        """Changes a topic's policy; with `partitions`, adds so many that it has that number."""
+        wall = self.engine.clock.wall()
 
         def decide() -> Any:
             topic = admin.find_topic(self.state, name)
             policy = changed(topic.policy, changes)
-            return admin.decide_alter_topic(topic, policy, self.engine.clock.wall())
+            altered = admin.decide_alter_topic(topic, policy, wall)
+            added = None if partitions is None else decide_partitions(topic, partitions, wall)
+            return Unit((altered, added)) if altered and added else altered or added
 
         self._run(decide)
 

@@ -21,6 +21,7 @@ from penstock.broker.rebuild import Rebuild, started
 from penstock.broker.threads import Threads
 from penstock.delivery import admin, settle
 from penstock.delivery.apply import remove_subscription
+from penstock.delivery.growth import check_map
 from penstock.delivery.publish import Decided, Duplicate, decide_publish
 from penstock.delivery.reader import refuse_reader
 from penstock.delivery.shared import due
@@ -155,9 +156,12 @@ class Broker(Reading):
 
     def publish(  # noqa: PLR0913, PLR0917 - the hot path: no object per call
         self, topic_name: str, partition: int, batch: bytes, count: int, publisher: bytes,
-        epoch: int, sequence: int, mailbox: Mailbox, target: Target,
+        epoch: int, sequence: int, mailbox: Mailbox, target: Target, partitions: int = 0,
     ) -> None:  # fmt: skip
-        """Stores a batch; the target gets Stored, or an error. Raises what is known at once."""
+        """Stores a batch; the target gets Stored, or an error. Raises what is known at once.
+
+        `partitions`: how many the batch was split for; 0 = whatever there are. Raises StaleMap.
+        """
         engine = self.engine
         with engine.lock:
             if engine.is_blocked:
@@ -165,8 +169,10 @@ class Broker(Reading):
             topic = self.state.names.get(topic_name)
             if topic is None or topic.is_removing or topic.policy.dead_of or topic.is_full:
                 topic = self._topic_to_publish(topic_name)
+            if partitions and partitions != len(topic.map):
+                check_map(topic, partition, publisher, epoch, sequence)
             decision = decide_publish(
-                topic.partitions[partition], batch, count, publisher, epoch, sequence,
+                topic.map[partition], batch, count, publisher, epoch, sequence,
                 engine.clock.wall(),
             )  # fmt: skip
             level = self._levels[topic.policy.durability]
@@ -183,12 +189,13 @@ class Broker(Reading):
                 engine.submit(decision.record, (mailbox, target, stored))
             else:
                 engine.after_pending((DIRECT, self._again(
-                    topic_name, partition, batch, count, publisher, epoch, sequence, mailbox, target
+                    topic_name, partition, batch, count, publisher, epoch, sequence, mailbox,
+                    target, partitions,
                 ), None))  # fmt: skip
 
     def _again(self, *arguments: Any) -> Target:
         def retry(answer: Any) -> None:
-            *_, mailbox, target = arguments
+            *_, mailbox, target, _partitions = arguments
             try:
                 if not isinstance(answer, BaseException):
                     self.publish(*arguments)
@@ -241,7 +248,7 @@ class Broker(Reading):
             with self.engine.lock:
                 self._check_publish()
                 topic = self._topic_to_publish(topic_name)
-        return len(topic.partitions)
+        return len(topic.map)
 
     def when_room(self, waiter: Waiter) -> bool:
         """True when publishes may go on; otherwise the waiter is told when they may."""

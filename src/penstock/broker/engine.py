@@ -249,7 +249,7 @@ class Engine:
             cursor.settling -= record.count
             if subscription.keys is not None:
                 subscription.keys.decided.pop(id(record), None)
-                if subscription.keys.is_moving:
+                if subscription.keys.is_moving or subscription.keys.is_fenced:
                     effects.dirty[subscription] = None
 
     def _fail(

@@ -14,6 +14,7 @@ from penstock.broker.clock import Clock
 from penstock.broker.engine import Engine
 from penstock.delivery.apply import apply, topic_ids
 from penstock.delivery.effects import Effects
+from penstock.delivery.growth import assume_added, partitions_of
 from penstock.delivery.matching import dump_patterns, load_patterns
 from penstock.delivery.retention import forget_publishers
 from penstock.delivery.shared import after_recovery
@@ -137,6 +138,7 @@ class Rebuild:
                 "`penstock salvage DIR OUT` copies every intact record to a new store"
             )
         effects = Effects(self.clock.now(), self.clock.wall())
+        self._reach(record)
         self._store(record, position >> 32)
         try:
             apply(self.state, record, effects)
@@ -155,6 +157,15 @@ class Rebuild:
             self.journal.index.release_mask(key, base, mask)
         for key in effects.forgotten:
             self.journal.index.forget(key)
+
+    def _reach(self, record: Record) -> None:
+        """Damage may have taken the adding of a partition that a later record speaks of."""
+        wanted = partitions_of(record)
+        if wanted > 1:
+            topic = self.state.topics[topic_ids(record)[0]]
+            if wanted > len(topic.partitions):
+                self.journal.note(f"{topic.name}: how it got {wanted} partitions is lost")
+                assume_added(topic, wanted, self.clock.wall())
 
     def _store(self, record: Record, sequence: int) -> None:
         index = self.journal.index

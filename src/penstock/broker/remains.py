@@ -16,8 +16,9 @@ from penstock.broker.clock import Clock
 from penstock.broker.rebuild import restored
 from penstock.delivery.apply import NOBODY, add_topic, apply, topic_ids
 from penstock.delivery.effects import Effects
+from penstock.delivery.growth import assume_added, partitions_of
 from penstock.delivery.ranges import RangeSet
-from penstock.delivery.state import Cursor, Partition, State, Topic
+from penstock.delivery.state import Partition, State, Topic
 from penstock.journal.record import decode
 from penstock.journal.salvage import SegmentFile, Survey, scan
 from penstock.vocabulary import limits
@@ -200,17 +201,12 @@ class Remains:
 
     def _is_possible(self, topic: Topic, part: Any) -> bool:
         """False when the record speaks of something whose creation is lost, or repeats itself."""
-        is_new = isinstance(part, SubscriptionCreated)
         subscription_id = getattr(part, "subscription_id", None)
-        if subscription_id is not None and not is_new:
+        if subscription_id is not None and not isinstance(part, SubscriptionCreated):
             subscription = self.state.subscriptions.get(subscription_id)
             if subscription is None or subscription.topic is not topic:
                 return False
-        wanted = len(part.starts) if is_new else getattr(part, "partition", 0) + 1
-        if topic.id in self.orphans:
-            _widen(topic, wanted)
-        if wanted > len(topic.partitions):
-            return False
+        assume_added(topic, partitions_of(part), self.clock.wall())
         if isinstance(part, Published):
             return part.base >= topic.partitions[part.partition].next_offset
         return not isinstance(part, TopicCreated)
@@ -309,14 +305,6 @@ def _reach(part: Any) -> int:
         return part.end
     ranges = getattr(part, "ranges", ())
     return ranges[-1][1] if ranges else 0
-
-
-def _widen(topic: Topic, count: int) -> None:
-    for index in range(len(topic.partitions), count):
-        partition = Partition(topic, index)
-        topic.partitions.append(partition)
-        for subscription in topic.every_subscription():
-            subscription.cursors.append(Cursor(subscription, partition, 0))
 
 
 def consecutive(offsets: list[int]) -> Iterator[tuple[int, int]]:

@@ -207,9 +207,9 @@ class BlockingClient:
         """See Client.create_topic."""
         self._do("create_topic", topic, partitions, **policy)
 
-    def alter_topic(self, topic: str, **policy: Any) -> None:
+    def alter_topic(self, topic: str, **changes: Any) -> None:
         """See Client.alter_topic."""
-        self._do("alter_topic", topic, **policy)
+        self._do("alter_topic", topic, **changes)
 
     def delete_topic(self, topic: str) -> None:
         """See Client.delete_topic."""
@@ -267,6 +267,11 @@ class BlockingClient:
     def purge_dead(self, topic: str, subscription: str, **options: Any) -> int:
         """See Client.purge_dead."""
         return int(self._do("purge_dead", topic, subscription, **options))
+
+    def explain(self, topic: str, **options: Any) -> dict[str, Any]:
+        """See Client.explain."""
+        found: dict[str, Any] = self._do("explain", topic, **options)
+        return found
 
     def stats(self) -> dict[str, Any]:
         """See Client.stats."""

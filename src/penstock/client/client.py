@@ -240,7 +240,7 @@ class Client(Readers, Administration):
         partition = 0
         if len(route.sequences) > 1:
             partition = publisher.choose(route, key, id)
-        return await publisher.publish_alone(route, partition, batch, id)
+        return await publisher.publish_alone(route, partition, batch, id, key)
 
     async def publish_many(
         self, topic: str, messages: Iterable[Message | bytes | str], *,

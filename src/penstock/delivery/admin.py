@@ -115,10 +115,10 @@ def decide_create_topic(
     if known is not None:
         if known.is_removing:
             raise TopicInUse(f"topic {name!r} is being deleted; try again in a moment")
-        if is_explicit and (len(known.partitions) != partitions or known.policy != policy):
+        if is_explicit and (len(known.map) != partitions or known.policy != policy):
             raise TopicExists(
-                f"topic {name!r} exists with {len(known.partitions)} partition(s) and other "
-                "settings; use alter_topic to change its policy"
+                f"topic {name!r} exists with {len(known.map)} partition(s) and other settings; "
+                "use alter_topic to change its policy or to add partitions"
             )
         return None
     record = TopicCreated(state.next_topic_id, name, partitions, policy, now_wall)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from penstock.batch.given import messages_in
 from penstock.delivery import matching, members
 from penstock.delivery.effects import Effects
+from penstock.delivery.growth import apply_added
 from penstock.delivery.holding import (
     drop_retained,
     forget_trials,
@@ -377,7 +378,7 @@ def add_topic(state: State, record: r.TopicCreated) -> Topic:
     """Puts a topic into the tables."""
     policy = state.share(record.policy)
     topic = Topic(record.topic_id, record.name, policy, record.created_at)
-    topic.partitions = [Partition(topic, index) for index in range(record.partitions)]
+    topic.partitions += [Partition(topic, index) for index in range(record.partitions)]
     begin_keeping(topic)
     state.topics[topic.id] = topic
     state.names[topic.name] = topic
@@ -447,7 +448,10 @@ def add_subscription(
 def start_cursors(subscription: Subscription, starts: tuple[int, ...]) -> None:
     """Gives a subscription its cursors: what is released or for another is not its business."""
     subscription.cursors = []
-    for partition, start in zip(subscription.topic.partitions, starts, strict=True):
+    # Partitions added since the starts were chosen are covered from their beginning.
+    partitions = subscription.topic.partitions
+    starts += (0,) * (len(partitions) - len(starts))
+    for partition, start in zip(partitions, starts, strict=True):
         cursor = Cursor(subscription, partition, start)
         for gone in (partition.released, partition.aimed):
             for low, high in gone.inside(start, partition.next_offset) if gone else ():
@@ -557,4 +561,5 @@ _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
     r.MemberExpired: _subscription_deleted,
     r.PatternCreated: matching.apply_created,
     r.PatternDeleted: matching.apply_deleted,
+    r.PartitionsAdded: apply_added,
 }

@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.delivery import members
 from penstock.delivery.apply import add_subscription, add_topic
+from penstock.delivery.growth import growth_state, restore_growth
 from penstock.delivery.keeping import Keeping
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import dump_reader, load_reader
@@ -27,6 +28,7 @@ class Extra(NamedTuple):
 
 TOPIC_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra("multicasts", members.dump_parents, members.load_parents),
+    Extra("growth", growth_state, restore_growth),
 )
 PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra("traits", dump_traits, load_traits),
@@ -42,6 +44,9 @@ SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra("seen_at", members.dump_seen, members.load_seen),
 )
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra(
+        "first", lambda cursor: cursor.first or None, lambda c, first: setattr(c, "first", first)
+    ),
     Extra(
         "begin",
         lambda cursor: cursor.begin or None,

@@ -99,11 +99,22 @@ class Partition:
         self.mean_bytes = 256
 
 
+class Growth(NamedTuple):
+    """What a topic was before it got more partitions."""
+
+    partitions: int
+    ends: tuple[int, ...]
+    """Where each of these partitions ended."""
+    at: int
+    """Wall ms."""
+
+
 class Topic:
     """A named sequence of messages."""
 
     __slots__ = (
-        "applied", "created_at", "id", "is_full", "is_pending", "is_removing", "multicasts", "name",
+        "applied", "created_at", "growth", "id", "is_full", "is_pending", "is_removing", "map",
+        "multicasts", "name",
         "partitions", "policy", "subscriptions", "turn",
     )  # fmt: skip
 
@@ -118,7 +129,11 @@ class Topic:
         """Multicast subscriptions: no cursor of their own; members are among `subscriptions`."""
         self.applied = 0
         """Position of the last record applied to this topic."""
+        self.growth: list[Growth] | None = None
+        """Every time it got more partitions, oldest first."""
         # volatile
+        self.map = self.partitions
+        """The partitions publishes are spread over: growth counts here once it is decided."""
         self.is_pending = True
         self.is_removing = False
         self.is_full = False
@@ -193,13 +208,15 @@ class Cursor:
 
     __slots__ = (
         "acked", "attached", "begin", "dead", "delayed", "done", "doomed", "dropped", "expired",
-        "isolated", "leased", "line", "moving", "next", "otherwise", "partition", "ready",
+        "first", "isolated", "leased", "line", "moving", "next", "otherwise", "partition", "ready",
         "reasons", "settling", "strict_below", "subscription", "trials", "voided",
     )  # fmt: skip
 
     def __init__(self, subscription: Subscription, partition: Partition, start: int) -> None:
         self.subscription = subscription
         self.partition = partition
+        self.first = start
+        """The first offset it covers; what lies below was never its business."""
         self.done = RangeSet(start)
         self.trials: RangeMap | None = None
         self.delayed: list[tuple[int, int, int, int, int]] | None = None

@@ -20,6 +20,7 @@ from penstock.batch import Batch
 from penstock.batch.frame import Frame
 from penstock.broker.broker import Broker
 from penstock.broker.broker import Sink as BrokerSink
+from penstock.broker.explaining import explain_topic
 from penstock.broker.following import Seat, Wanted
 from penstock.broker.mailbox import DIRECT
 from penstock.drivers import requests as q
@@ -242,14 +243,15 @@ class EmbeddedDriver:
         if self._broker.when_room((self.mailbox, answer, None)):
             self.mailbox.post([(answer, None)])
 
-    def publish(
+    def publish(  # noqa: PLR0913, PLR0917 - the hot path: no object per call
         self, topic: str, partition: int, batch: bytes, count: int, publisher: bytes, epoch: int,
-        sequence: int, answer: Answer,
+        sequence: int, answer: Answer, partitions: int = 0,
     ) -> None:  # fmt: skip
         try:
             self._broker.publish(
-                topic, partition, batch, count, publisher, epoch, sequence, self.mailbox, answer
-            )
+                topic, partition, batch, count, publisher, epoch, sequence, self.mailbox, answer,
+                partitions,
+            )  # fmt: skip
         except IndexError as error:
             if partition < self._broker.partitions(topic):
                 raise
@@ -411,7 +413,7 @@ def _purge_dead(broker: Broker, request: q.PurgeDead) -> int:
 
 _HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.CreateTopic: lambda b, r: b.create_topic(r.topic, r.partitions, r.policy),
-    q.AlterTopic: lambda b, r: b.alter_topic(r.topic, r.changes),
+    q.AlterTopic: lambda b, r: b.alter_topic(r.topic, r.changes, r.partitions),
     q.DeleteTopic: lambda b, r: b.delete_topic(r.topic),
     q.ListTopics: lambda b, _: b.topics(),
     q.DescribeTopic: lambda b, r: b.describe_topic(r.topic),
@@ -439,4 +441,7 @@ _HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.Stats: lambda b, _: b.stats(),
     q.Seek: lambda b, r: b.seek(r.topic, r.subscription, r.to),
     q.ConfirmTime: lambda b, _: b.confirm_time(),
+    q.Explain: lambda b, r: explain_topic(
+        b, r.topic, r.subscription, position=r.position, id=r.id, key=r.key, consumer=r.consumer
+    ),
 }

@@ -191,11 +191,16 @@ class Driver(Protocol):
         """Answers None once publishes may go on."""
         ...
 
-    def publish(
+    def publish(  # noqa: PLR0913, PLR0917 - the hot path: no object per call
         self, topic: str, partition: int, batch: bytes, count: int, publisher: bytes, epoch: int,
-        sequence: int, answer: Answer,
+        sequence: int, answer: Answer, partitions: int = 0,
     ) -> None:  # fmt: skip
-        """Stores a batch and answers Stored. An error raised here means: certainly not stored."""
+        """Stores a batch and answers Stored. An error raised here means: certainly not stored.
+
+        `partitions` is how many the batch was split for, 0 = any. When there are others now it is
+        refused with StaleMap, raised or answered: certainly not stored, either way. A batch that
+        may have been stored before is never refused so: it is answered, from where it was sent to.
+        """
         ...
 
     def attach(self, wish: Wish, sink: Sink) -> Attachment:

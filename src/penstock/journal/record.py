@@ -63,6 +63,7 @@ _OTHERS: Final[tuple[Any, ...]] = (
     r.MemberExpired,
     r.PatternCreated,
     r.PatternDeleted,
+    r.PartitionsAdded,
 )
 _OTHER_FLAG: Final = {kind: flag for flag, kind in enumerate(_OTHERS)}
 _OTHER_DECODERS: Final = tuple(msgspec.msgpack.Decoder(kind) for kind in _OTHERS)

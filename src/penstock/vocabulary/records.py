@@ -172,6 +172,16 @@ class TopicAltered(msgspec.Struct, frozen=True):
     altered_at: int = 0
 
 
+class PartitionsAdded(msgspec.Struct, frozen=True):
+    """The topic has `partitions` partitions from here on; keys are spread anew."""
+
+    topic_id: int
+    partitions: int
+    ends: tuple[int, ...]
+    """Where each partition there was before ended: what lies below was spread the old way."""
+    added_at: int
+
+
 class TopicDeleted(msgspec.Struct, frozen=True):
     """The topic, its messages and its subscriptions are gone."""
 
@@ -324,6 +334,7 @@ Record = (
     | MemberExpired
     | PatternCreated
     | PatternDeleted
+    | PartitionsAdded
 )
 
 WITHOUT_TOPIC = (Started, PatternCreated, PatternDeleted)

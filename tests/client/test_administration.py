@@ -49,7 +49,7 @@ WRONG_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], s
     ("create_subscription", ("orders", ""), {}, InvalidName, "subscription"),
     ("create_subscription", ("orders", "s"), {"kind": "queue"}, InvalidArgument, "queue"),
     ("create_subscription", ("orders", "s"), {"kind": Kind.MULTICAST}, Unsupported, "multicast"),
-    ("create_subscription", ("orders", "s"), {"qos": 2}, Unsupported, "qos 2"),
+    ("create_subscription", ("orders", "s"), {"qos": 3}, InvalidArgument, "qos must be"),
     ("create_subscription", ("orders", "s"), {"lease_s": 0}, InvalidArgument, "lease_s"),
     ("create_subscription", ("orders", "s"), {"start": "soon"}, InvalidArgument, "soon"),
     ("peek", ("orders",), {"limit": 0}, InvalidArgument, "limit"),

@@ -214,7 +214,7 @@ def test_joining_an_existing_subscription_may_name_another_lease_time(
         (SubscriptionPolicy(kind=Kind.KEY_SHARED), Unsupported),
         (SubscriptionPolicy(kind=Kind.MULTICAST), Unsupported),
         (SubscriptionPolicy(kind=Kind.READER), Unsupported),
-        (SubscriptionPolicy(qos=2), Unsupported),
+        (SubscriptionPolicy(qos=3), InvalidArgument),
         (SubscriptionPolicy(lease_s=0), InvalidArgument),
         (SubscriptionPolicy(lease_s=100_000), InvalidArgument),
         (SubscriptionPolicy(lease_s=float("nan")), InvalidArgument),

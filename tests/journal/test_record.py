@@ -76,6 +76,17 @@ KINDS: dict[type, st.SearchStrategy[r.Record]] = {
     r.Attached: st.builds(r.Attached, u32, u32, u32, text),
     r.Detached: st.builds(r.Detached, u32, u32, u32),
     r.Started: st.builds(r.Started, u32, st.booleans(), i64),
+    r.UnitCommitted: st.builds(
+        r.UnitCommitted,
+        st.binary(max_size=16),
+        u64,
+        u64,
+        i64,
+        st.lists(st.tuples(st.none() | u64, st.booleans(), st.none() | offsets), max_size=3).map(
+            tuple
+        ),
+    ),
+    r.Missed: st.builds(r.Missed, u32, u16, u32, ranges, text),
 }
 simple = st.one_of(*KINDS.values())
 KINDS[r.Unit] = st.builds(r.Unit, st.lists(simple, max_size=4).map(tuple))

@@ -17,12 +17,14 @@ from penstock.broker.looking import Looking
 from penstock.broker.mailbox import DIRECT, Mailbox, Target
 from penstock.broker.rebuild import Rebuild, started
 from penstock.broker.threads import Threads
+from penstock.broker.units import Committing
 from penstock.delivery import admin, settle
 from penstock.delivery.apply import remove_subscription
 from penstock.delivery.publish import Duplicate, decide_publish
 from penstock.delivery.retention import NEVER, decide_retention, retained_until
 from penstock.delivery.shared import due
 from penstock.delivery.state import Consumer, Subscription, Topic
+from penstock.delivery.units import Claims
 from penstock.journal.disk import Disk
 from penstock.journal.recovery import open_journal
 from penstock.journal.settings import JournalSettings
@@ -45,6 +47,7 @@ from penstock.vocabulary.records import (
     Ranges,
     Skipped,
 )
+from penstock.vocabulary.units import UnitWish
 
 SPACE_CHECK_MS = 1_000
 
@@ -208,6 +211,22 @@ class Broker(Looking):
             self._is_full or self.is_draining or engine.is_closed or self.journal.failed is not None
         )
 
+    def commit_unit(self, wish: UnitWish, claims: Claims, mailbox: Mailbox, target: Target) -> None:
+        """Commits publishes and acks as one; the target gets a list, one for each batch.
+
+        Raises AckRefused, UnitTooLarge and what `publish` raises: nothing is stored then.
+        """
+
+        def find_topic(name: str) -> Topic:
+            if self.engine.is_blocked:
+                self._check_publish()
+            return self._topic_to_publish(name)
+
+        Committing(
+            self.engine, wish, claims, mailbox, target, find_topic=find_topic,
+            durability=self._levels[Durability.SYNCED],
+        )()  # fmt: skip
+
     def _topic_to_publish(self, name: str) -> Topic:
         if names.is_dead_topic(name):
             raise InvalidName(f"{name!r} is a dead-letter topic: only the broker publishes there")
@@ -317,6 +336,8 @@ class Broker(Looking):
             )
             for record in records:
                 self._submit_or_apply(consumer, record)
+            if not records and consumer.free > 0:  # QoS 0: only its credit came back
+                self.engine.dispatch(consumer.subscription)
         return refused
 
     def extend(

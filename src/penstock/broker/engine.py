@@ -15,6 +15,7 @@ from penstock.batch.frame import Frame, Slice, frame_of
 from penstock.broker.clock import Clock
 from penstock.broker.early import early_publishes
 from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
+from penstock.broker.once import hand_over_once
 from penstock.delivery.apply import apply, apply_published, topic_ids
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import close_bits
@@ -358,7 +359,9 @@ class Engine:
     def dispatch(self, subscription: Subscription) -> None:
         """Hands waiting messages of a subscription to consumers with credit."""
         for offer in dispatch(self.state, subscription, self.clock.now()):
-            if not subscription.is_durable:
+            if subscription.policy.qos == 0:
+                hand_over_once(self, offer.lease, _give)
+            elif not subscription.is_durable:
                 apply(self.state, offer.record, Effects(0, 0))
                 self._hand_over(offer.lease)
             elif offer.is_strict or offer.lease.consumer.pending_strict:

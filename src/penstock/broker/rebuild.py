@@ -16,8 +16,14 @@ from penstock.delivery.apply import apply, topic_ids
 from penstock.delivery.effects import Effects
 from penstock.delivery.retention import forget_publishers
 from penstock.delivery.shared import after_recovery
-from penstock.delivery.snapshot import restore_topic, topic_state
+from penstock.delivery.snapshot import (
+    restore_state_extras,
+    restore_topic,
+    state_extras,
+    topic_state,
+)
 from penstock.delivery.state import Cursor, Partition, State, Topic
+from penstock.delivery.units import forget_units
 from penstock.journal.journal import Journal
 from penstock.vocabulary.errors import StoreDamaged
 from penstock.vocabulary.records import (
@@ -52,7 +58,9 @@ def pieces(engine: Engine) -> Iterator[bytes]:
         yield piece
     with engine.unsynced, engine.lock:
         state = engine.state
-        tail = (state.generation, state.attached, state.next_ids(), engine.applied_end)
+        forget_units(state, engine.clock.wall())
+        extras = state_extras(state)
+        tail = (state.generation, state.attached, state.next_ids(), engine.applied_end, extras)
         piece = msgspec.msgpack.encode((GLOBAL, tail))
     yield piece
 
@@ -73,11 +81,12 @@ def restored(state: State, found: list[bytes], clock: Clock) -> Iterator[tuple[T
     for piece in found:
         kind, rows = msgspec.msgpack.decode(piece, strict=False)
         if kind == GLOBAL:
-            generation, attached, next_ids, upto = rows
+            generation, attached, next_ids, upto, extras = rows
             state.generation = generation
             state.attached = {int(k): tuple(v) for k, v in attached.items()}
             state.set_next_ids(next_ids)
             state.ignore_unknown_upto = upto
+            restore_state_extras(state, extras)
             continue
         for fields, spans in rows:
             yield restore_topic(state, fields, now, wall), spans

@@ -37,6 +37,7 @@ from penstock.vocabulary.records import (
     TopicCreated,
     TopicDeleted,
     Unit,
+    UnitCommitted,
     partition_key,
 )
 
@@ -154,7 +155,7 @@ class Remains:
         topics = [self.state.topics.get(number) for number in topic_ids(record)]
         seen = {topic.id for topic in topics if topic is not None and topic.applied >= position}
         for part in _parts(record):
-            if isinstance(part, Started):
+            if isinstance(part, Started | UnitCommitted):
                 self._apply(part)
             elif part.topic_id not in seen:
                 self._take_part(part, position)

@@ -30,6 +30,7 @@ from penstock.client.publisher import Publisher
 from penstock.client.receipts import Receipts
 from penstock.client.service import DRAIN_S_DEFAULT, Service
 from penstock.client.signals import stopping_on_signals
+from penstock.client.transaction import Transaction
 from penstock.drivers.port import Capabilities, Driver, Wish
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
@@ -270,6 +271,17 @@ class Client(Administration):
         parcels = packing.pack(listed, partitions, route.turn, is_plain=is_plain)
         return await publisher.send_all(route, list(listed), parcels)
 
+    def transaction(self) -> Transaction:
+        """Publishes and acks as one: `async with client.transaction() as unit`.
+
+        Durable, all of it, when the block is left; nothing of it when it is left by an exception.
+        Raises Unsupported when the URL has no transactions.
+        """
+        can = self._opened().capabilities
+        if not can.has_transactions:
+            raise Unsupported(f"{can.scheme}: URLs have no transactions")
+        return Transaction(self._publishing)
+
     def _publishing(self) -> Publisher:
         """The publisher, when this client is open on the running loop. Raises Closed, UsageError.
 
@@ -451,7 +463,8 @@ def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str,
             + " or ".join(repr(each.value) for each in can.kinds)
         )
     if can is not None and qos not in can.qos:
-        raise Unsupported(f"qos {qos!r} is not available yet on {can.scheme}: URLs; use 1")
+        known = " or ".join(map(str, can.qos))
+        raise Unsupported(f"qos {qos!r} is not available on {can.scheme}: URLs; use {known}")
     policy: SubscriptionPolicy = made(SubscriptionPolicy, {"kind": kind, "qos": qos, **given})
     wish = Wish(topic, subscription, policy, start, credit, credit_bytes, consumer)
     return wish, given

@@ -186,6 +186,25 @@ class Settling:
             self._forget(hold, count)
         return Claim(hold.lease_id, hold.partition, hold.attempt, ranges) if ranges else None
 
+    def claims_of(self, messages: list[ReceivedMessage]) -> tuple[Attachment, list[Claim]]:
+        """What a unit says about messages it acks; `finish` follows when it is committed.
+
+        Raises Closed.
+        """
+        attachment = self._attached()
+        claims: list[Claim] = []
+        for hold, offsets in _by_hold(messages):
+            ranges = tuple((offset, offset + 1) for offset in offsets)
+            claims.append(Claim(hold.lease_id, hold.partition, hold.attempt, ranges))
+        return attachment, claims
+
+    def finish(self, messages: list[ReceivedMessage]) -> None:
+        """Messages were acked by a unit that is committed."""
+        for hold, offsets in _by_hold(messages):
+            with self._lock:
+                _, count = _merge(hold, offsets)
+                self._forget(hold, count)
+
     def extend(self, message: ReceivedMessage, seconds: float) -> None:
         """Gives one message more time. For any thread."""
         if message.is_settled:
@@ -274,6 +293,13 @@ def check_reason(reason: str) -> None:
     """Raises InvalidArgument when a reason is not text."""
     if not isinstance(reason, str):
         raise InvalidArgument(f"reason must be text, not {type(reason).__name__}")
+
+
+def _by_hold(messages: list[ReceivedMessage]) -> list[tuple[Hold, list[int]]]:
+    found: dict[Hold, list[int]] = {}
+    for message in messages:
+        found.setdefault(message._sheet.hold, []).append(message.offset)  # noqa: SLF001
+    return [(hold, sorted(offsets)) for hold, offsets in found.items()]
 
 
 def _merge(hold: Hold, offsets: list[int]) -> tuple[Ranges, int]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from penstock.delivery.effects import Effects
 from penstock.delivery.holding import drop_retained, forget_trials, lose, release, remove, retain
 from penstock.delivery.leases import make_ready, withdraw
+from penstock.delivery.once import apply_missed
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.state import (
     UNTRIED,
@@ -21,6 +22,8 @@ from penstock.delivery.state import (
     Topic,
     Trial,
 )
+from penstock.delivery.tokens import note_finished
+from penstock.delivery.units import apply_unit_committed
 from penstock.vocabulary import names
 from penstock.vocabulary import records as r
 from penstock.vocabulary.message import Durability
@@ -40,7 +43,7 @@ def topic_ids(record: r.Record) -> list[int]:
     """The topics a record speaks of."""
     if isinstance(record, r.Unit):
         return [number for part in record.records for number in topic_ids(part)]
-    if isinstance(record, r.Started):
+    if isinstance(record, r.Started | r.UnitCommitted):
         return []
     return [record.topic_id]
 
@@ -197,6 +200,8 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
                 cursor.expired += count
             else:
                 cursor.dropped += count
+            if subscription.policy.qos == 2:  # noqa: PLR2004 - a level, not a number
+                note_finished(cursor, low, high)
             forget_trials(cursor, low, high)
             if cursor.delayed:
                 withdraw(cursor, low, high)
@@ -450,4 +455,6 @@ _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
     r.Detached: _detached,
     r.Started: _started,
     r.Unit: _unit,
+    r.UnitCommitted: apply_unit_committed,
+    r.Missed: apply_missed,
 }

@@ -5,16 +5,21 @@ gone; the record makes it true.
 """
 
 from penstock.delivery.leases import close_bits, withdraw
+from penstock.delivery.once import decide_missed, is_shade, take_back
 from penstock.delivery.state import Consumer, Cursor, Lease, Subscription, bit_ranges
+from penstock.delivery.tokens import is_stale
 from penstock.vocabulary import names
 from penstock.vocabulary.claims import Claim, Refusal
-from penstock.vocabulary.records import Cause, Outcome, Ranges, Returned, Settled
+from penstock.vocabulary.records import Cause, Missed, Outcome, Ranges, Returned, Settled
 
 _NONCE = 0x9E3779B97F4A7C15
 
 
 def decide_ack(consumer: Consumer, claims: list[Claim]) -> tuple[list[Settled], list[Refusal]]:
     """Records that finish the claimed messages, one per partition, and what was refused."""
+    if consumer.subscription.policy.qos == 0:
+        take_back(consumer, claims)
+        return [], []
     accepted: dict[Cursor, list[tuple[int, int]]] = {}
     refused: list[Refusal] = []
     for claim in claims:
@@ -78,7 +83,10 @@ def _close_late(
         if any(low <= offset < high for low, high in found):
             continue
         if offset in cursor.done:
-            continue  # Acking again what is acked is success.
+            # Acking again what is acked is success; at QoS 2 only with the token that did it.
+            if is_stale(cursor, offset, claim.attempt):
+                refused.append(Refusal(claim.partition, offset, "it was handed out again"))
+            continue
         if cursor.trial(offset).attempt != claim.attempt:
             refused.append(Refusal(claim.partition, offset, "it was handed out again"))
         elif withdraw(cursor, offset, offset + 1):
@@ -94,6 +102,9 @@ def decide_return(
 ) -> tuple[list[Returned], list[Refusal]]:  # fmt: skip
     """A record that brings claimed messages back: nack, reject or hand-back."""
     refused: list[Refusal] = []
+    if consumer.subscription.policy.qos == 0:
+        take_back(consumer, [claim])
+        return [], []
     cursor, closed = _close(consumer, claim, refused)
     if not closed:
         return [], refused
@@ -197,16 +208,19 @@ def extend(consumer: Consumer, lease_id: int, start: int, end: int | None, deadl
 
 def decide_detach(
     consumer: Consumer, started: dict[int, Ranges], now_wall: int, *, is_clean: bool
-) -> list[Returned]:
+) -> list[Returned | Missed]:
     """Records for everything a leaving consumer held.
 
     `started` tells, per lease, what the application had begun; the rest gets its attempt back.
     """
-    found: list[Returned] = []
+    found: list[Returned | Missed] = []
     held_one = consumer.outstanding == 1
     for lease in list(consumer.leases.values()):
         cursor = lease.cursor
         begun = started.get(lease.id, ())
+        if is_shade(lease):
+            found.extend(decide_missed(lease, begun, is_clean=is_clean))
+            continue
         for start, end in begun:
             ranges = close_bits(lease, max(start, lease.start), min(end, lease.end))
             if ranges:

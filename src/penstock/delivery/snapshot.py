@@ -8,6 +8,8 @@ import msgspec
 from penstock.delivery.apply import add_subscription, add_topic
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
+from penstock.delivery.tokens import dump_finished, load_finished
+from penstock.delivery.units import dump_units, load_units
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
 
@@ -23,7 +25,8 @@ class Extra(NamedTuple):
 TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
 PARTITION_EXTRAS: Final[tuple[Extra, ...]] = ()
 SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = ()
-CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()
+CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (Extra("finished", dump_finished, load_finished),)
+STATE_EXTRAS: Final[tuple[Extra, ...]] = (Extra("units", dump_units, load_units),)
 
 
 def _dump(extras: tuple[Extra, ...], owner: object) -> dict[str, Any] | None:
@@ -35,6 +38,16 @@ def _load(extras: tuple[Extra, ...], owner: object, found: dict[str, Any] | None
     for extra in extras:
         if found is not None and extra.name in found:
             extra.load(owner, found[extra.name])
+
+
+def state_extras(state: State) -> dict[str, Any] | None:
+    """What belongs to no topic."""
+    return _dump(STATE_EXTRAS, state)
+
+
+def restore_state_extras(state: State, found: dict[str, Any] | None) -> None:
+    """From a snapshot."""
+    _load(STATE_EXTRAS, state, found)
 
 
 def topic_state(topic: Topic) -> list[Any]:

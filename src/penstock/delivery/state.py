@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
-from penstock.vocabulary.records import partition_key
+from penstock.vocabulary.records import Placed, partition_key
 
 Shared = TypeVar("Shared")
 
@@ -148,9 +148,9 @@ class Cursor:
     """One subscription's place in one partition."""
 
     __slots__ = (
-        "acked", "attached", "dead", "delayed", "done", "doomed", "dropped", "expired", "isolated",
-        "leased", "moving", "next", "partition", "ready", "reasons", "settling", "strict_below",
-        "subscription", "trials",
+        "acked", "attached", "dead", "delayed", "done", "doomed", "dropped", "expired", "finished",
+        "isolated", "leased", "moving", "next", "partition", "ready", "reasons", "settling",
+        "strict_below", "subscription", "trials",
     )  # fmt: skip
 
     def __init__(self, subscription: Subscription, partition: Partition, start: int) -> None:
@@ -164,6 +164,8 @@ class Cursor:
         """offset → (last reason, consumer)."""
         self.doomed: RangeSet | None = None
         """On the way to the dead-letter topic."""
+        self.finished: RangeMap | None = None
+        """QoS 2: (attempt,) that finished a message, where it was not the first."""
         self.attached = 0
         self.acked = 0
         self.dead = 0
@@ -276,6 +278,24 @@ class Lease:
         return bit_ranges(self.open, self.start)
 
 
+class UnitBook:
+    """The units one publisher committed: what a retry of them is answered."""
+
+    __slots__ = ("decided", "decided_epoch", "epoch", "newest", "places", "used_at")
+
+    def __init__(self, epoch: int, used_at: int) -> None:
+        self.epoch = epoch
+        self.newest = -1
+        """Highest sequence that is durable."""
+        self.places: dict[int, tuple[Placed, ...]] = {}
+        """sequence → where its batches are, of the newest units."""
+        self.used_at = used_at
+        # volatile
+        self.decided: dict[tuple[int, int], list[tuple[Cursor, int]]] = {}
+        """(epoch, sequence) of units not yet durable → messages they settle."""
+        self.decided_epoch = epoch
+
+
 class State:
     """Everything the broker knows."""
 
@@ -292,6 +312,8 @@ class State:
         """consumer id → (subscription id, name) of consumers attached in the log."""
         self.shared: dict[object, object] = {}
         """One object for each policy and subscription name in use: most are the same."""
+        self.units: dict[bytes, UnitBook] = {}
+        """publisher → its newest units."""
         self.written_topics = 0
         """How many topics have durability `written`."""
         self.ignore_unknown_upto = 0

@@ -13,6 +13,9 @@ from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 Ranges = tuple[tuple[int, int], ...]
 """Half-open offset ranges, rising and disjoint."""
 
+Placed = tuple[int | None, bool, tuple[int, ...] | None]
+"""Where a batch of a unit is: first offset, whether it was stored before, and indexes kept."""
+
 
 class Outcome(IntEnum):
     """How a message left a subscription for good."""
@@ -209,6 +212,28 @@ class Started(msgspec.Struct, frozen=True):
     started_at: int
 
 
+class UnitCommitted(msgspec.Struct, frozen=True):
+    """Part of a client's unit: it is committed, and this is what its retry is answered."""
+
+    publisher: bytes
+    epoch: int
+    sequence: int
+    """Units of one publisher have numbers of their own."""
+    committed_at: int
+    places: tuple[Placed, ...]
+    """For each batch of the unit, in its order."""
+
+
+class Missed(msgspec.Struct, frozen=True):
+    """QoS 0: finished at hand-over, but they never reached the application: not acked, dropped."""
+
+    topic_id: int
+    partition: int
+    subscription_id: int
+    ranges: Ranges
+    reason: str
+
+
 class Unit(msgspec.Struct, frozen=True):
     """Several records that stand or fall together."""
 
@@ -234,6 +259,8 @@ Record = (
     | Detached
     | Started
     | Unit
+    | UnitCommitted
+    | Missed
 )
 
 

@@ -88,3 +88,12 @@ def test_a_kind_that_does_not_exist_is_wrong_usage(penstock: Penstock) -> None:
     answer = penstock("sub", "t", "--kind", "shred")
     assert answer.code == 2
     assert "is not one of shared" in answer.err
+
+
+def test_a_qos_is_for_a_new_subscription(penstock: Penstock) -> None:
+    penstock("pub", "t", "one")
+    words = ("sub", "t", "--subscription", "s", "--timeout", "0.5", "--qos")
+    assert penstock(*words, "0", "--no-ack").out == "one\n"
+    assert penstock(*words, "0").out == ""
+    assert penstock(*words, "2").code == 1
+    assert penstock(*words, "3").code == 2

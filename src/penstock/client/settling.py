@@ -46,6 +46,8 @@ class Settling:
         self.holds: dict[int, Hold] = {}
         """Lease id → what is not completely settled."""
         self.attachment: Attachment | None = None
+        self.is_once = False
+        """QoS 0: finished when handed out, so that what is said later changes nothing."""
         self._loop = loop
         self._thread = get_ident()
         self._round = 0
@@ -167,6 +169,8 @@ class Settling:
         message.settle()
         hold = message._sheet.hold  # noqa: SLF001 - a message is the other half of its settling
         claim = self._claim(hold, [message.offset])
+        if claim is None and self.is_once:
+            return
         if claim is None:
             raise AlreadySettled(f"message {message.position} was settled before, with others")
         self._attached().give_back(claim, cause, delay_s, reason)

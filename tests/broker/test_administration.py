@@ -12,7 +12,6 @@ from penstock.vocabulary.errors import (
     TopicInUse,
     UnknownSubscription,
     UnknownTopic,
-    Unsupported,
 )
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy

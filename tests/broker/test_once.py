@@ -115,7 +115,7 @@ def test_whoever_leaves_before_the_messages_are_read_leaves_them_to_others() -> 
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_what_was_sent_and_not_taken_counts_as_dropped(is_clean: bool) -> None:  # noqa: FBT001
+def test_what_was_sent_and_not_taken_counts_as_dropped(is_clean: bool) -> None:
     rig = Rig()
     worker = rig.attach(policy=QOS_0)
     rig.publish("orders", b"a", b"b", b"c")

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from penstock.batch import encode_many
 from penstock.batch.frame import Slice
 from penstock.broker.mailbox import DIRECT, Pending
+from penstock.broker.rebuild import pieces
+from penstock.broker.salvage import salvage
 from penstock.broker.units import StoredPart
 from penstock.delivery.counts import unexplained
 from penstock.delivery.units import Claims
@@ -94,7 +96,7 @@ def test_nothing_is_true_before_the_sync() -> None:
     fresh = rig.crash()
     assert fresh.counts().acked == 0
     rig.settle()
-    assert pending.is_done
+    assert len(pending.wait()) == 1
     assert rig.held("out") == [b"x"]
 
 
@@ -358,8 +360,6 @@ def test_a_unit_is_skipped_part_by_part_when_a_snapshot_saw_only_one_topic() -> 
     draft = rig.journal.begin_snapshot(rig.engine.applied_end, rig.engine.applied_records)
     wish = UnitWish(NAMED, 0, 0, [part(rig, "out", b"x")])
     commit(rig, wish, acks(worker, given))
-    from penstock.broker.rebuild import pieces  # noqa: PLC0415 - only here
-
     rig.journal.finish_snapshot(draft, pieces(rig.engine))
     rig = rig.crash()
     assert rig.held("out") == [b"before", b"x"]
@@ -380,3 +380,20 @@ def test_a_unit_is_written_as_one_unit_record() -> None:
     rig.engine.submit = watch  # type: ignore[method-assign]
     commit(rig, UnitWish(NAMED, 0, 0, [part(rig, "out", b"x")]))
     assert seen == [(Unit, True)]
+
+
+def test_salvage_keeps_the_messages_the_acks_and_the_outcome_of_a_unit() -> None:
+    rig = Rig()
+    worker = rig.attach()
+    rig.publish("orders", b"a", b"b")
+    given = worker.take_one()
+    wish = UnitWish(NAMED, 0, 0, [part(rig, "out", b"x")])
+    only_first = [(worker.consumer, [claim(given, (0, 1))])]
+    commit(rig, wish, only_first)
+    target = MemoryDisk(record=True)
+    salvage(MemoryDisk.from_image(rig.disk.image()), target, rig.settings, rig.clock)
+    fresh = Rig(target, rig.clock)
+    assert fresh.held("out") == [b"x"]
+    assert fresh.attach().bodies == [b"b"]
+    assert commit(fresh, wish)[0].is_duplicate
+    assert fresh.held("out") == [b"x"]

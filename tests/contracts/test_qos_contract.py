@@ -107,7 +107,7 @@ def test_qos_0_in_batches_and_in_handlers(broker: MemoryBroker) -> None:
                 raise ValueError("at most once")
 
             await asyncio.wait_for(client.run(), 20)
-            assert sorted(handled) == sorted(seen)
+            assert sorted(map(str, handled)) == sorted(map(str, seen))
             assert (await counts(client))["acked"] == 20
 
     asyncio.run(scenario())

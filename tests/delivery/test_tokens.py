@@ -8,7 +8,7 @@ from penstock.delivery.snapshot import restore_topic, topic_state
 from penstock.delivery.state import State
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.policy import SubscriptionPolicy
-from tests.delivery.world import World, claim
+from tests.delivery.world import World, claim, the
 
 
 def twice_handed(qos: int) -> tuple[World, Claim, Claim]:
@@ -29,7 +29,7 @@ def twice_handed(qos: int) -> tuple[World, Claim, Claim]:
 @pytest.mark.parametrize(("qos", "expected"), [(1, 0), (2, 3)])
 def test_a_stale_token_of_a_finished_message_is_refused_at_qos_2(qos: int, expected: int) -> None:
     world, old, _ = twice_handed(qos)
-    (consumer,) = next(iter(world.state.subscriptions.values())).consumers or ()
+    (consumer,) = the(next(iter(world.state.subscriptions.values())).consumers)
     records, refused = decide_ack(consumer, [old])
     assert records == []
     assert [each.why for each in refused] == ["it was handed out again"] * expected
@@ -38,7 +38,7 @@ def test_a_stale_token_of_a_finished_message_is_refused_at_qos_2(qos: int, expec
 @pytest.mark.parametrize("qos", [1, 2])
 def test_the_token_that_acked_may_ack_again(qos: int) -> None:
     world, _, new = twice_handed(qos)
-    (consumer,) = next(iter(world.state.subscriptions.values())).consumers or ()
+    (consumer,) = the(next(iter(world.state.subscriptions.values())).consumers)
     assert decide_ack(consumer, [new]) == ([], [])
 
 

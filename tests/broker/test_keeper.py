@@ -209,7 +209,7 @@ def test_only_what_is_held_is_copied(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
 def test_a_compacted_message_keeps_id_time_key_headers_and_attempts(rig: Rig) -> None:
     worker = rig.attach()
     message = Message(body=bytes(200), key="k", headers={"type": "x"}, priority=2)
-    batch = encode_many([message, Message(body=b"", id="given")])
+    batch = encode_many([message, Message(body=b"", id="given", priority=2)])
     rig.broker.publish("orders", 0, batch, 2, NAMED, 0, 0, DIRECT, Pending())
     rig.settle()
     first = rig.clock.wall()

@@ -7,10 +7,12 @@ import pytest
 from penstock.batch import Batch
 from penstock.client import packing
 from penstock.client.packing import BYTES_CUT, COUNT_CUT, pack, partition_of
-from penstock.drivers.embedded import FILE
+from penstock.drivers.port import Capabilities
 from penstock.vocabulary.errors import InvalidArgument, TooLarge, Unsupported
 from penstock.vocabulary.limits import BODY_BYTES_MAX, KEY_BYTES_MAX
-from penstock.vocabulary.message import Message
+from penstock.vocabulary.message import Durability, Message
+
+BARE = Capabilities(scheme="bare", durability=Durability.MEMORY)
 
 
 def unpack(messages: list[Any], partitions: int = 1, turn: int = 0) -> list[tuple[int, int, Any]]:
@@ -109,4 +111,4 @@ def test_any_iterable_is_a_list() -> None:
 )
 def test_what_the_url_cannot_do_is_refused(message: Message, field: str) -> None:
     with pytest.raises(Unsupported, match=f"message 1: {field}.*not available yet"):
-        packing.check_fields([b"x", message], FILE)
+        packing.check_fields([b"x", message], BARE)

@@ -225,3 +225,76 @@ def test_a_unit_moves_a_message_once(broker: MemoryBroker, qos: int) -> None:
             assert (await counts(client))["acked"] == 2
 
     asyncio.run(scenario())
+
+
+def test_a_unit_settles_what_a_key_holds(broker: MemoryBroker) -> None:
+    async def scenario() -> None:
+        async with broker.client() as client:
+            for number in range(4):
+                await client.publish("orders", b"%d" % number, key="k")
+            options: dict[str, Any] = {"kind": "key_shared", "credit": 1}
+            async with client.subscribe("orders", "billing", **options) as deliveries:
+                for number in range(2):
+                    message = await first(deliveries)
+                    assert message.body == b"%d" % number
+                    async with client.transaction() as unit:
+                        unit.publish("out", message.body)
+                        unit.ack(message)
+                topic = broker.broker.state.names["orders"]
+                keys = (topic.subscriptions or {})["billing"].keys
+                assert keys is not None
+                assert keys.decided == {}
+                held = await first(deliveries)
+                async with client.subscribe("orders", "billing", **options) as other:
+                    async with client.transaction() as unit:
+                        unit.ack(held)
+                    last = [each for each in (deliveries, other) if await each.receive(0.2)]
+                    assert len(last) == 1
+            row = await counts(client)
+            assert (row["acked"], row["waiting"]) == (3, 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_unit_takes_a_late_ack_of_a_message_that_stands_in_line(broker: MemoryBroker) -> None:
+    async def scenario() -> None:
+        async with broker.client() as client:
+            await client.publish("orders", b"low", priority=1)
+            async with client.subscribe("orders", "billing", credit=1) as deliveries:
+                low = await first(deliveries)
+                await client.publish("orders", b"high", priority=5)
+                broker.advance(31)
+                assert (await first(deliveries)).body == b"high"
+                async with client.transaction() as unit:
+                    unit.publish("out", b"x", priority=3, delay_s=60)
+                    unit.ack(low)
+                assert (await counts(client))["acked"] == 1
+            broker.advance(61)
+            async with client.subscribe("out", "later") as later:
+                message = await first(later)
+                assert (message.body, message.priority) == (b"x", 3)
+
+    asyncio.run(scenario())
+
+
+def test_qos_0_hands_out_by_priority(broker: MemoryBroker) -> None:
+    async def scenario() -> None:
+        async with broker.client() as client:
+            for kind in ("shared", "key_shared"):
+                await client.create_subscription("orders", f"by-{kind}", kind=kind, qos=0)
+            for number in range(9):
+                await client.publish("orders", b"%d" % number, priority=number % 3)
+            for kind in ("shared", "key_shared"):
+                name = f"by-{kind}"
+                async with client.subscribe("orders", name, qos=0, kind=kind) as deliveries:
+                    got = [(await first(deliveries)).body for _ in range(9)]
+                    assert await deliveries.receive(0.05) is None
+                assert got == [b"2", b"5", b"8", b"1", b"4", b"7", b"0", b"3", b"6"]
+                row = next(
+                    each
+                    for each in await client.subscriptions("orders")
+                    if each["subscription"] == name
+                )
+                assert (row["acked"], row["leased"], row["waiting"]) == (9, 0, 0)
+
+    asyncio.run(scenario())

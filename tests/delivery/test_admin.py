@@ -211,7 +211,6 @@ def test_joining_an_existing_subscription_may_name_another_lease_time(
 @pytest.mark.parametrize(
     ("policy", "error"),
     [
-        (SubscriptionPolicy(kind=Kind.KEY_SHARED), Unsupported),
         (SubscriptionPolicy(kind=Kind.MULTICAST), Unsupported),
         (SubscriptionPolicy(kind=Kind.READER), Unsupported),
         (SubscriptionPolicy(qos=3), InvalidArgument),

@@ -353,7 +353,7 @@ def test_a_message_that_backed_off_twice_is_offered_once_after_recovery(
     cursor = replay(topic, subscription, published, DELIVERED, nacked(), DELIVERED, nacked())
     assert cursor.delayed is not None
     assert len(cursor.delayed) == 1
-    assert due(cursor, 1 << 60)
+    assert due(cursor, 1 << 60, 1 << 60)
     assert cursor.ready == [(0, 1)]
 
 
@@ -362,7 +362,7 @@ def test_a_message_nacked_again_without_a_delivery_is_offered_once_after_recover
 ) -> None:
     published = Published(1, 0, 0, 1, NAMED, 0, 0, 0, b"")
     cursor = replay(topic, subscription, published, DELIVERED, nacked(), nacked(9_000))
-    assert due(cursor, 1 << 60)
+    assert due(cursor, 1 << 60, 1 << 60)
     assert cursor.ready == [(0, 1)]
 
 

@@ -17,7 +17,7 @@ def leased(credit: int = 1000, messages: int = 4) -> tuple[World, Subscription, 
     subscription = world.subscribe(topic, policy=SubscriptionPolicy(qos=0))
     consumer = world.join(subscription, credit)
     world.publish(topic, messages)
-    (offer,) = dispatch(world.state, subscription, world.now)
+    (offer,) = dispatch(world.state, subscription, world.now, world.wall)
     return world, subscription, consumer, offer.lease
 
 
@@ -65,7 +65,7 @@ def test_acks_nacks_and_rejects_only_give_credit_back() -> None:
     assert consumer.outstanding == 0
     assert consumer.leases == {}
     assert count(subscription).acked == 4
-    assert dispatch(world.state, subscription, world.now) == []
+    assert dispatch(world.state, subscription, world.now, world.wall) == []
 
 
 def test_a_claim_on_nothing_does_nothing() -> None:
@@ -107,6 +107,6 @@ def test_a_slice_that_was_not_finished_yet_goes_to_somebody_else() -> None:
     world.leave(consumer)
     assert count(subscription).waiting == 4
     other = world.join(subscription)
-    (offer,) = dispatch(world.state, subscription, world.now)
+    (offer,) = dispatch(world.state, subscription, world.now, world.wall)
     assert offer.lease.consumer is other
     assert (offer.lease.start, offer.lease.end) == (0, 4)

@@ -486,9 +486,9 @@ def test_a_back_off_ends_when_its_time_has_come(
     world.publish(topic)
     world.give_back(world.deliver_one(consumer), delay_s=2)
     cursor = subscription.cursors[0]
-    assert not due(cursor, world.now + 1999)
+    assert not due(cursor, world.now + 1999, world.wall)
     assert world.dispatch(subscription) == []
-    assert due(cursor, world.now + 2000)
+    assert due(cursor, world.now + 2000, world.wall)
     assert cursor.delayed is None
     assert world.deliver_one(consumer).attempt == 2
 

@@ -1,17 +1,21 @@
 """A broker whose disk is instant: what is decided is true at once. For tests of delivery."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from penstock.batch import encode_many
 from penstock.batch.frame import Frame, frame_of
-from penstock.delivery import admin, settle
+from penstock.delivery import admin, keyed, settle
 from penstock.delivery.apply import apply
 from penstock.delivery.dead import decide_dead, decide_redrive
 from penstock.delivery.effects import Effects
+from penstock.delivery.expiry import decide_expiry
+from penstock.delivery.offers import Offer
 from penstock.delivery.publish import decide_publish
-from penstock.delivery.shared import Offer, dispatch, due
+from penstock.delivery.shared import dispatch, due
 from penstock.delivery.state import Consumer, Cursor, Lease, Partition, State, Subscription, Topic
 from penstock.vocabulary.claims import Claim, Refusal
+from penstock.vocabulary.message import Kind, Message
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import (
     Attached,
@@ -21,6 +25,7 @@ from penstock.vocabulary.records import (
     Published,
     Ranges,
     Record,
+    Removed,
     Returned,
     Settled,
     Unit,
@@ -58,7 +63,7 @@ class World:
         self.now += int(seconds * 1000)
         self.wall += int(seconds * 1000)
         for cursor in self.delayed:
-            due(cursor, self.now)
+            due(cursor, self.now, self.wall)
 
     def apply(self, record: Record) -> Effects:
         """Makes a record true and keeps what it leads to."""
@@ -76,6 +81,8 @@ class World:
         """Makes a decision true that reserved its messages when it was taken."""
         cursor = self.state.subscriptions[record.subscription_id].cursors[record.partition]
         cursor.settling -= sum(end - start for start, end in record.ranges)
+        if cursor.subscription.keys is not None:
+            cursor.subscription.keys.decided.pop(id(record), None)
         self.apply(record)
 
     # -- topics and subscriptions ----------------------------------------------------------------
@@ -113,10 +120,22 @@ class World:
         epoch: int = 0,
         body: bytes = b"body",
     ) -> Published:
+        batch = encode_many([body] * count)
+        return self.publish_batch(topic, batch, count, partition, publisher, epoch)
+
+    def publish_messages(
+        self, topic: Topic, messages: Sequence[Message | bytes], partition: int = 0
+    ) -> Published:
+        batch = encode_many(messages)
+        return self.publish_batch(topic, batch, len(messages), partition, NAMED)
+
+    def publish_batch(
+        self, topic: Topic, batch: bytes, count: int, partition: int, publisher: bytes,
+        epoch: int = 0,
+    ) -> Published:  # fmt: skip
         home = topic.partitions[partition]
         sequence = self._sequences.get((home, publisher, epoch), 0)
         self._sequences[home, publisher, epoch] = sequence + count
-        batch = encode_many([body] * count)
         record = decide_publish(home, batch, count, publisher, epoch, sequence, self.wall)
         assert isinstance(record, Published)
         self.apply(record)
@@ -140,7 +159,9 @@ class World:
         return consumer
 
     def dispatch(self, subscription: Subscription) -> list[Offer]:
-        offers = dispatch(self.state, subscription, self.now)
+        is_keyed = subscription.policy.kind is Kind.KEY_SHARED
+        hand_out = keyed.dispatch if is_keyed else dispatch
+        offers = hand_out(self.state, subscription, self.now, self.wall)
         for offer in offers:
             self.apply(offer.record)
         return offers
@@ -195,6 +216,16 @@ class World:
                 self.carry_out(record)
         self.apply(Detached(subscription.topic.id, subscription.id, consumer.id))
 
+    def end_messages(self, topic: Topic) -> list[Settled | Removed]:
+        """Settles what has expired by now."""
+        records = [r for p in topic.partitions for r in decide_expiry(p, self.wall)]
+        for record in records:
+            if isinstance(record, Settled):
+                self.carry_out(record)
+            else:
+                self.apply(record)
+        return records
+
     def lose(self, consumer: Consumer) -> None:
         """The consumer vanishes."""
         self.leave(consumer, is_clean=False)
@@ -227,5 +258,5 @@ class World:
 
 def claim(lease: Lease, *ranges: tuple[int, int]) -> Claim:
     """What the holder of a lease says it holds; all of it when no ranges are given."""
-    held = ranges or ((lease.start, lease.end),)
+    held = ranges or tuple(lease.unfinished()) or ((lease.start, lease.end),)
     return Claim(lease.id, lease.cursor.partition.index, lease.attempt, held)

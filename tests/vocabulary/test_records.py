@@ -27,6 +27,7 @@ def test_causes_keep_their_numbers() -> None:
         "LOST_ALONE": 5,
         "UNSTARTED": 6,
         "RELEASED": 7,
+        "REVOKED": 8,
     }
 
 

@@ -51,6 +51,23 @@ def frame_of(record: Published | Copied, start: int, end: int) -> Frame:
     )  # fmt: skip
 
 
+def masked(frames: Iterable[Frame], start: int, mask: int) -> list[Frame]:
+    """The messages of some frames whose bit, counted from offset `start`, is set."""
+    found: list[Frame] = []
+    for frame in frames:
+        pairs = [
+            pair
+            for pair in zip(frame.offsets, frame.indexes, strict=True)
+            if mask >> (pair[0] - start) & 1
+        ]
+        if len(pairs) == len(frame.offsets):
+            found.append(frame)
+        elif pairs:
+            offsets, indexes = zip(*pairs, strict=True)
+            found.append(msgspec.structs.replace(frame, offsets=offsets, indexes=indexes))
+    return found
+
+
 def gather(frames: Iterable[Frame]) -> tuple[list[int], Columns]:
     """The messages of several frames as columns for a new home: ids and times made explicit."""
     offsets: list[int] = []

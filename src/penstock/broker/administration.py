@@ -166,9 +166,8 @@ class Administration:
                 for s in sorted(topic.durable_subscriptions(), key=lambda s: s.name)
             ]
 
-    @staticmethod
-    def _describe_subscription(subscription: Subscription) -> dict[str, Any]:
-        found = counts.count(subscription)
+    def _describe_subscription(self, subscription: Subscription) -> dict[str, Any]:
+        found = counts.count(subscription, self.engine.clock.wall())
         return {
             "topic": subscription.topic.name,
             "subscription": subscription.name,

@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.broker.clock import Clock, SystemClock
 from penstock.broker.engine import Engine, Waiter
+from penstock.broker.expiring import expire_all
 from penstock.broker.keeper import Keeper
 from penstock.broker.looking import Looking
 from penstock.broker.mailbox import DIRECT, Mailbox, Target
@@ -81,6 +82,7 @@ class Broker(Looking):
         self.durability = Durability.SYNCED
         self._threads: Threads | None = None
         self._space_at = 0
+        self._expire_at = NEVER
         self._is_full = False
         self._dead_lock = Lock()
         self._levels: dict[Durability, Durability] = {}
@@ -129,6 +131,7 @@ class Broker(Looking):
         engine.doomed.update(rebuild.doomed)
         engine.delaying.update(rebuild.delaying)
         engine.retaining.update(rebuild.retaining)
+        engine.expiring.update(rebuild.expiring)
         journal.mark(broker_generation=self.state.generation)
         if report.is_damaged or report.notes:
             self.keeper.snapshot()
@@ -410,12 +413,16 @@ class Broker(Looking):
                     else:
                         engine.apply_now(record)
             for cursor in list(engine.delaying):
-                if due(cursor, now) and cursor.subscription.consumers:
+                if due(cursor, now, wall) and cursor.subscription.consumers:
                     self.engine.dispatch(cursor.subscription)
-                if not cursor.delayed:
-                    del engine.delaying[cursor]
+                if not cursor.delayed and not (cursor.line and cursor.line.later):
+                    engine.delaying.pop(cursor, None)
+            for subscription in list(engine.serving):
+                if subscription.keys is not None and subscription.keys.is_moving:
+                    engine.dispatch(subscription)
+            self._expire_at = expire_all(engine, wall)
             self._retain(wall)
-            return self._until_next(now)
+            return self._until_next(now, wall)
 
     def _retain(self, wall: int) -> None:
         engine = self.engine
@@ -433,12 +440,14 @@ class Broker(Looking):
         # What was just submitted is looked at again when it has been applied.
         engine.retain_at = max(soonest, wall + 1000)
 
-    def _until_next(self, now: int) -> int:
+    def _until_next(self, now: int, wall: int) -> int:
         engine = self.engine
-        soonest = now + 1000
+        soonest = min(now + 1000, now + self._expire_at - wall)
         for cursor in engine.delaying:
             if cursor.delayed:
                 soonest = min(soonest, cursor.delayed[0][0])
+            if cursor.line and cursor.line.later:
+                soonest = min(soonest, now + cursor.line.later[0][0] - wall)
         for subscription in engine.serving:
             for consumer in subscription.consumers or ():
                 if consumer.leases:

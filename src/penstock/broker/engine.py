@@ -11,22 +11,27 @@ from contextlib import nullcontext
 from threading import Lock, RLock
 from typing import Any
 
-from penstock.batch.frame import Frame, Slice, frame_of
+from penstock.batch.frame import Frame, Slice, masked
 from penstock.broker.clock import Clock
 from penstock.broker.early import early_publishes
+from penstock.broker.expiring import expire
+from penstock.broker.fetching import cached_frames, read_frames
 from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
 from penstock.broker.once import hand_over_once
+from penstock.delivery import keyed
 from penstock.delivery.apply import apply, apply_published, topic_ids
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import close_bits
+from penstock.delivery.offers import Offer
 from penstock.delivery.retention import retained_until
-from penstock.delivery.shared import Offer, dispatch
+from penstock.delivery.shared import dispatch
 from penstock.delivery.state import Consumer, Cursor, Lease, Partition, State, Subscription
 from penstock.journal.group import Encoded
 from penstock.journal.journal import Journal
 from penstock.journal.record import encode, encode_published
 from penstock.vocabulary import limits
-from penstock.vocabulary.errors import Closed, RecordDamaged, StorageError
+from penstock.vocabulary.errors import Closed, StorageError
+from penstock.vocabulary.message import Kind
 from penstock.vocabulary.records import (
     Copied,
     Lost,
@@ -55,6 +60,8 @@ class Engine:
         """Work that reads the disk, for the worker thread."""
         self.doomed: dict[Cursor, None] = {}
         self.delaying: dict[Cursor, None] = {}
+        self.expiring: dict[Partition, None] = {}
+        """Partitions with messages that end at a time of their own."""
         self.retaining: dict[Partition, None] = {}
         self.retain_at = 0
         """Wall time before which retention has nothing to do."""
@@ -218,7 +225,7 @@ class Engine:
                 else:
                     self._apply(record, place, effects)
                     if type(record) is Settled or type(record) is Returned:
-                        self._unsettle(record)
+                        self._unsettle(record, effects)
                 waiter = waiters[i]
                 if waiter is not None:
                     mailbox, target, answer = waiter
@@ -238,11 +245,15 @@ class Engine:
             mailbox, target, answer = waiter
             letters.setdefault(mailbox, []).append((target, answer))
 
-    def _unsettle(self, record: Settled | Returned) -> None:
+    def _unsettle(self, record: Settled | Returned, effects: Effects) -> None:
         subscription = self.state.subscriptions.get(record.subscription_id)
         if subscription is not None:
             cursor = subscription.cursors[record.partition]
             cursor.settling -= sum(end - start for start, end in record.ranges)
+            if subscription.keys is not None:
+                subscription.keys.decided.pop(id(record), None)
+                if subscription.keys.is_moving:
+                    effects.dirty[subscription] = None
 
     def _fail(
         self,
@@ -314,7 +325,7 @@ class Engine:
         effects = Effects(self.clock.now(), self.clock.wall())
         apply(self.state, record, effects)
         if isinstance(record, Settled | Returned):
-            self._unsettle(record)
+            self._unsettle(record, effects)
         self._act(effects, letters)
         self._post(letters)
 
@@ -344,6 +355,9 @@ class Engine:
         if effects.delayed:
             self.delaying.update(effects.delayed)
             self.wake_timer()
+        if effects.expiring:
+            self.expiring.update(effects.expiring)
+            self.wake_timer()
         if effects.retained:
             self.retaining.update(effects.retained)
             self.retain_at = min(self.retain_at, *map(retained_until, effects.retained))
@@ -358,7 +372,12 @@ class Engine:
 
     def dispatch(self, subscription: Subscription) -> None:
         """Hands waiting messages of a subscription to consumers with credit."""
-        for offer in dispatch(self.state, subscription, self.clock.now()):
+        now, wall = self.clock.now(), self.clock.wall()
+        if self.expiring:
+            expire(self, subscription.topic.partitions, wall)
+        is_keyed = subscription.policy.kind is Kind.KEY_SHARED
+        hand_out = keyed.dispatch if is_keyed else dispatch
+        for offer in hand_out(self.state, subscription, now, wall):
             if subscription.policy.qos == 0:
                 hand_over_once(self, offer.lease, _give)
             elif not subscription.is_durable:
@@ -372,6 +391,11 @@ class Engine:
             else:
                 self.submit(offer.record, None, urgent=False)
                 self._hand_over(offer.lease)
+
+        for cursor in subscription.cursors:
+            if cursor.line is not None and cursor.line.later:
+                self.delaying[cursor] = None
+                self.wake_timer()
 
     def _when_written(self, offer: Offer) -> Target:
         def written(answer: Any) -> None:
@@ -388,7 +412,7 @@ class Engine:
 
     def _hand_over(self, lease: Lease) -> None:
         consumer = lease.consumer
-        frames = self._cached_frames(lease) if not consumer.pending_reads else None
+        frames = cached_frames(self.journal, lease) if not consumer.pending_reads else None
         if frames is None:
             # The bytes are on disk: the worker reads them, and keeps the order of slices.
             consumer.pending_reads += 1
@@ -397,21 +421,12 @@ class Engine:
             return
         _give(lease, frames)
 
-    def _cached_frames(self, lease: Lease) -> list[Frame] | None:
-        key = lease.cursor.partition.key
-        frames: list[Frame] = []
-        covered = lease.start
-        for place in self.journal.index.locate(key, lease.start, lease.end):
-            record = self.journal.cached(place)
-            if type(record) is not Published or place.first > covered:
-                return None
-            frames.append(frame_of(record, covered, lease.end))
-            covered = place.last + 1
-        return frames if covered >= lease.end else None
-
     def _read_and_hand_over(self, lease: Lease) -> None:
         partition = lease.cursor.partition
+        mask = lease.open
         frames, lost = self.read(partition, lease.start, lease.end)
+        if mask is not None:
+            frames = masked(frames, lease.start, mask)
         consumer = lease.consumer
         with self.lock:
             consumer.pending_reads -= 1
@@ -441,36 +456,7 @@ class Engine:
         self, partition: Partition, start: int, end: int
     ) -> tuple[list[Frame], list[tuple[int, int]]]:
         """Frames of start…end from memory or disk, and the ranges that cannot be read."""
-        frames: list[Frame] = []
-        lost: list[tuple[int, int]] = []
-        covered = start
-        for place in self.journal.index.locate(partition.key, start, end):
-            if place.first > covered:
-                lost.append((covered, place.first))
-            upto = min(place.last + 1, end)
-            begin = max(place.first, covered)
-            try:
-                record = self.journal.fetch(place, partition.key)
-            except RecordDamaged as error:
-                self.journal.note(f"{partition.topic.name}: {error}")
-                place.segment.is_damaged = True
-                lost.append((begin, upto))
-            else:
-                if record is not None:
-                    frames.append(frame_of(record, begin, upto))
-            covered = upto
-        if covered < end:
-            lost.append((covered, end))
-        still_held = [
-            gap
-            for low, high in lost
-            for gap in partition.released.gaps(low, min(high, partition.next_offset))
-        ]
-        for low, high in still_held:
-            self.journal.note(
-                f"{partition.topic.name}: messages {low}–{high - 1} cannot be read any more"
-            )
-        return frames, still_held
+        return read_frames(self.journal, partition, start, end)
 
     def run_jobs(self) -> bool:
         """Does the disk work that waits; False when there was none."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.batch.frame import Frame
+from penstock.batch.frame import Frame, masked
 from penstock.broker.mailbox import DIRECT, Target
 from penstock.delivery.leases import close_bits
 from penstock.delivery.once import decide_hand_over, settled
@@ -38,6 +38,8 @@ def _read_and_finish(engine: "Engine", lease: Lease, give: Give) -> None:
         decision = decide_hand_over(engine.state, lease, offsets)
         if decision is not None:
             record, shade = decision
+            if shade.count < len(offsets):
+                frames = masked(frames, shade.start, shade.mask())
             if is_durable:
                 engine.submit(record, (DIRECT, _when_finished(engine, shade, frames, give), None))
             else:

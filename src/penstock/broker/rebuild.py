@@ -102,6 +102,7 @@ class Rebuild:
         self.doomed: dict[Cursor, None] = {}
         self.delaying: dict[Cursor, None] = {}
         self.retaining: dict[Partition, None] = {}
+        self.expiring: dict[Partition, None] = {}
 
     def restore(self, journal: Journal, found: list[bytes]) -> None:
         """Takes the pieces of the snapshot."""
@@ -169,6 +170,8 @@ class Rebuild:
             for partition in topic.partitions:
                 if partition.retained:
                     self.retaining[partition] = None
+                if partition.traits is not None and partition.traits.counts["expiry"]:
+                    self.expiring[partition] = None
         for subscription in self.state.subscriptions.values():
             for cursor in subscription.cursors:
                 after_recovery(cursor)

@@ -30,6 +30,7 @@ from penstock.client.publisher import Publisher
 from penstock.client.receipts import Receipts
 from penstock.client.service import DRAIN_S_DEFAULT, Service
 from penstock.client.signals import stopping_on_signals
+from penstock.client.times import moment
 from penstock.client.transaction import Transaction
 from penstock.drivers.port import Capabilities, Driver, Wish
 from penstock.vocabulary import names
@@ -219,24 +220,19 @@ class Client(Administration):
                 return await future
         if json is not UNSET:
             body = _json_body(body, json)
-        if (
-            priority
-            or deliver_at is not None
-            or delay_s is not None
-            or expires_at is not None
-            or ttl_s is not None
-        ):
-            packing.refuse_unsupported(
-                publisher.driver.capabilities, priority, _either(deliver_at, delay_s),
-                _either(expires_at, ttl_s),
-            )  # fmt: skip
+        due = ends = 0
+        if priority or not (deliver_at is delay_s is expires_at is ttl_s is None):
+            driver = publisher.driver
+            due = moment("deliver_at", deliver_at, "delay_s", delay_s, driver.wall)
+            ends = moment("expires_at", expires_at, "ttl_s", ttl_s, driver.wall)
+            packing.refuse_unsupported(driver.capabilities, priority, due or None, ends or None)
         route = publisher.route(topic)
         if durability is not None:
             await self._check_durability(topic, durability)
         if not publisher.driver.has_room():
             await publisher.room()
         try:
-            batch = encode_one(body, key, id, headers)  # type: ignore[arg-type]  # takes text too
+            batch = encode_one(body, key, id, headers, priority, due, ends)  # type: ignore[arg-type]  # takes text too
         except InvalidArgument as error:
             raise _with_hint(body, error) from error
         partition = 0
@@ -423,10 +419,6 @@ class Client(Administration):
         service, loop = self._service, self._loop
         if service is not None and loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(service.stop)
-
-
-def _either(at: float | None, after_s: float | None) -> float | None:
-    return after_s if at is None else at
 
 
 def _json_body(body: Any, value: Any) -> bytes:

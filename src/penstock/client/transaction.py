@@ -7,7 +7,6 @@
 Either everything in it is durable when the block is left, or nothing of it ever happened.
 """
 
-import time
 from asyncio import Future, get_running_loop
 from collections.abc import Callable
 from enum import Enum
@@ -23,6 +22,7 @@ from penstock.client.publisher import Publisher, Route
 from penstock.client.receipts import Parcel, Receipts, Sent
 from penstock.client.received import ReceivedMessage
 from penstock.client.settling import Settling
+from penstock.client.times import moment
 from penstock.drivers.port import Stored
 from penstock.vocabulary import limits, names
 from penstock.vocabulary.errors import InvalidArgument, PenstockError, UnitTooLarge, UsageError
@@ -49,7 +49,7 @@ class Transaction:
 
     def __init__(self, publishing: Callable[[], Publisher]) -> None:
         self._publishing = publishing
-        self._can = publishing().driver.capabilities
+        self._driver = publishing().driver
         self._stage = Stage.NEW
         self._messages: dict[str, list[Message]] = {}
         """topic → what is published to it."""
@@ -83,11 +83,14 @@ class Transaction:
         names.check_topic(topic)
         if json is not UNSET:
             body = _json_body(body, json)
-        deliver_at, expires_at = _at(deliver_at, delay_s), _at(expires_at, ttl_s)
-        packing.refuse_unsupported(self._can, priority, deliver_at, expires_at)
+        now = self._driver.wall
+        due = moment("deliver_at", deliver_at, "delay_s", delay_s, now)
+        ends = moment("expires_at", expires_at, "ttl_s", ttl_s, now)
+        can = self._driver.capabilities
+        packing.refuse_unsupported(can, priority, due or None, ends or None)
         message = Message(
-            body=body, key=key, id=id, headers=headers, priority=priority, deliver_at=deliver_at,
-            expires_at=expires_at,
+            body=body, key=key, id=id, headers=headers, priority=priority,
+            deliver_at=due / 1000 if due else None, expires_at=ends / 1000 if ends else None,
         )  # fmt: skip
         packing.partition_of(key, id, 2, 0)  # a key or id that has no hash is refused here
         try:
@@ -208,12 +211,6 @@ class Transaction:
         for settling, messages in groups.items():
             settling.finish(messages)
         self._stage = Stage.COMMITTED
-
-
-def _at(at: float | None, after_s: float | None) -> float | None:
-    if at is not None and after_s is not None:
-        raise InvalidArgument("give either a time or a number of seconds from now, not both")
-    return at if after_s is None else time.time() + after_s
 
 
 def _json_body(body: Any, value: Any) -> bytes:

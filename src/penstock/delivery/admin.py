@@ -1,5 +1,7 @@
 """Creating, changing and deleting topics and subscriptions: what is allowed, and from where."""
 
+from typing import Final
+
 import msgspec
 
 from penstock.delivery.apply import add_subscription, add_topic, start_cursors
@@ -26,6 +28,8 @@ from penstock.vocabulary.records import (
     TopicCreated,
     TopicDeleted,
 )
+
+KINDS: Final = (Kind.SHARED, Kind.KEY_SHARED)
 
 
 def find_topic(state: State, name: str) -> Topic:
@@ -68,9 +72,10 @@ def check_topic_policy(policy: TopicPolicy) -> None:
 
 def check_subscription_policy(policy: SubscriptionPolicy) -> None:
     """Raises InvalidArgument or Unsupported when a value makes no sense."""
-    if policy.kind is not Kind.SHARED:
+    if policy.kind not in KINDS:
         raise Unsupported(
-            f"subscription kind {policy.kind.value!r} is not available here yet; use 'shared'"
+            f"subscription kind {policy.kind.value!r} is not available here yet; use "
+            + " or ".join(repr(kind.value) for kind in KINDS)
         )
     if policy.qos not in (0, 1, 2):
         raise InvalidArgument(f"qos must be 0, 1 or 2, not {policy.qos}")

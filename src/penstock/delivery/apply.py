@@ -21,11 +21,14 @@ from penstock.delivery.state import (
     Subscription,
     Topic,
     Trial,
+    bit_ranges,
 )
 from penstock.delivery.tokens import note_finished
+from penstock.delivery.traits import Traits, is_plain, traits_of
 from penstock.delivery.units import apply_unit_committed
 from penstock.vocabulary import names
 from penstock.vocabulary import records as r
+from penstock.vocabulary.errors import MalformedBatch
 from penstock.vocabulary.message import Durability
 
 REJECTED: Final = 1 << 30
@@ -66,6 +69,8 @@ def apply_published(state: State, record: r.Published, effects: Effects) -> None
     partition.held_bytes += size
     partition.mean_bytes = (3 * partition.mean_bytes + size // (count or 1)) // 4 + 1
     _remember_publisher(partition, record)
+    if not is_plain(record.batch):
+        _note_traits(partition, record, effects)
     if record.target:
         partition.aimed = partition.aimed or RangeSet()
         partition.aimed.add(base, end)
@@ -74,6 +79,21 @@ def apply_published(state: State, record: r.Published, effects: Effects) -> None
         is_covered = _offer(topic, partition.index, record, effects)
     if not is_covered:
         retain(partition, record, effects)
+
+
+def _note_traits(partition: Partition, record: r.Published, effects: Effects) -> None:
+    """Dead letters have no times of their own: they neither wait nor expire."""
+    is_timed = not names.is_dead_topic(partition.topic.name)
+    try:
+        found = traits_of(record, is_timed=is_timed)
+    except MalformedBatch:
+        return  # Whoever reads it is told; the broker goes on.
+    if found:
+        if partition.traits is None:
+            partition.traits = Traits()
+        partition.traits.add(record.base, record.count, found)
+        if "expiry" in found:
+            effects.expiring[partition] = None
 
 
 def _offer(topic: Topic, index: int, record: r.Published, effects: Effects) -> bool:
@@ -172,9 +192,12 @@ def _delivered(state: State, record: r.Delivered, effects: Effects) -> None:
     _catch_up(cursor.partition, record.end, effects)
     if cursor.trials is None:
         cursor.trials = RangeMap()
-    size = record.end - record.start
+    runs = [(record.start, record.end)]
+    if record.mask:
+        runs = bit_ranges(int.from_bytes(record.mask, "little"), record.start)
+    size = sum(high - low for low, high in runs)
     out = 2 if record.is_alone else 1
-    for low, high in cursor.done.gaps(record.start, record.end):
+    for low, high in [gap for run in runs for gap in cursor.done.gaps(*run)]:
         for start, end, found in list(cursor.trials.runs(low, high)):
             trial = UNTRIED if found is None else found
             cursor.trials.set(start, end, (trial[0] + 1, trial[1], trial[2], size, out))
@@ -241,7 +264,7 @@ def _come_back(cursor: Cursor, start: int, end: int, record: r.Returned, effects
 
 def _after_return(trial: Trial, cause: r.Cause) -> Trial:
     attempt, counted, losses = trial.attempt, trial.counted, trial.losses
-    if cause == r.Cause.UNSTARTED:
+    if cause in (r.Cause.UNSTARTED, r.Cause.REVOKED):
         attempt = max(0, attempt - 1)
     if cause in _COUNTED and trial.out:  # A late nack speaks of a failure already counted.
         counted += 1

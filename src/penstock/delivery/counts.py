@@ -25,9 +25,10 @@ class Counts(msgspec.Struct, frozen=True):
         return Counts(*(getattr(self, name) + getattr(other, name) for name in names))
 
 
-def count_cursor(cursor: Cursor) -> Counts:
-    """The counts of one partition, each taken from its own source."""
+def count_cursor(cursor: Cursor, wall: int = 0) -> Counts:
+    """The counts of one partition, each taken from its own source; `wall` is now, in ms."""
     delayed = sum(end - start for _, start, end, _, _ in cursor.delayed or ())
+    delayed += _not_due(cursor, wall)
     leased = cursor.leased + cursor.settling
     unfinished = cursor.done.missing(cursor.done.floor, cursor.partition.next_offset)
     return Counts(
@@ -42,11 +43,21 @@ def count_cursor(cursor: Cursor) -> Counts:
     )
 
 
-def count(subscription: Subscription) -> Counts:
-    """The counts of a subscription over its partitions."""
+def _not_due(cursor: Cursor, wall: int) -> int:
+    """Messages that wait for their `deliver_at`, whether they were looked at or not."""
+    found = 0 if cursor.line is None else len(cursor.line.later)
+    traits = cursor.partition.traits
+    if traits is not None and traits.counts["due"]:
+        unseen = [*(cursor.ready or ()), *cursor.done.gaps(cursor.next, traits.chunks[-1].end)]
+        found += sum(int((traits.column("due", *run) > wall).sum()) for run in unseen)
+    return found
+
+
+def count(subscription: Subscription, wall: int = 0) -> Counts:
+    """The counts of a subscription over its partitions; `wall` is now, in ms."""
     total = Counts()
     for cursor in subscription.cursors:
-        total = total + count_cursor(cursor)
+        total = total + count_cursor(cursor, wall)
     return total
 
 

@@ -7,8 +7,8 @@ class Effects:
     """What the broker has to do after some records were applied."""
 
     __slots__ = (
-        "attached", "closed", "delayed", "dirty", "doomed", "forgotten", "now", "released",
-        "retained", "wall",
+        "attached", "closed", "delayed", "dirty", "doomed", "expiring", "forgotten", "now",
+        "released", "retained", "wall",
     )  # fmt: skip
 
     def __init__(self, now: int, wall: int) -> None:
@@ -23,6 +23,8 @@ class Effects:
         """Cursors with messages for the dead-letter topic."""
         self.delayed: dict[Cursor, None] = {}
         """Cursors with messages that back off."""
+        self.expiring: dict[Partition, None] = {}
+        """Partitions with messages that end at a time of their own."""
         self.retained: dict[Partition, None] = {}
         """Partitions with messages kept only for a time."""
         self.forgotten: list[int] = []

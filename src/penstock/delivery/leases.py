@@ -1,10 +1,13 @@
 """The volatile side of a cursor: what may be offered, what is out, and taking messages back."""
 
+from penstock.delivery.keyed import haunt
 from penstock.delivery.state import Cursor, Lease, bit_ranges
 
 
 def make_ready(cursor: Cursor, start: int, end: int) -> None:
     """These messages may be offered again; older ones come first."""
+    if cursor.partition.traits is not None:
+        cursor.partition.traits.touch(start, end)
     if cursor.ready is None:
         cursor.ready = []
     cursor.ready.append((start, end))
@@ -21,6 +24,8 @@ def withdraw(cursor: Cursor, start: int, end: int) -> int:
             kept, count = _cut(rows, start, end)
             found += count
             setattr(cursor, name, kept or None)
+    if cursor.line is not None:
+        found += cursor.line.withdraw(start, end)
     if cursor.delayed:
         fresh = []
         for due, low, high, wall, delay in cursor.delayed:
@@ -46,6 +51,7 @@ def void_leases(cursor: Cursor, start: int, end: int) -> None:
     for consumer in cursor.subscription.consumers or ():
         for lease in list(consumer.leases.values()):
             if lease.cursor is cursor and lease.start < end and start < lease.end:
+                haunt(lease, start, end)
                 close_bits(lease, max(start, lease.start), min(end, lease.end))
 
 

@@ -40,9 +40,12 @@ def settled(lease: Lease, ranges: list[tuple[int, int]], outcome: Outcome) -> Se
     cursor = lease.cursor
     cursor.settling += sum(high - low for low, high in ranges)
     subscription = cursor.subscription
-    return Settled(
+    record = Settled(
         subscription.topic.id, cursor.partition.index, subscription.id, outcome, tuple(ranges)
     )
+    if subscription.keys is not None:
+        subscription.keys.decided[id(record)] = record
+    return record
 
 
 def _shade(state: State, lease: Lease, ranges: list[tuple[int, int]]) -> Lease:

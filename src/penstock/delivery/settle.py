@@ -4,7 +4,9 @@ Deciding closes the messages' bits in their lease at once, so that a second deci
 gone; the record makes it true.
 """
 
+from penstock.delivery.keyed import later_of_key
 from penstock.delivery.leases import close_bits, withdraw
+from penstock.delivery.offers import mask_of
 from penstock.delivery.once import decide_missed, is_shade, take_back
 from penstock.delivery.state import Consumer, Cursor, Lease, Subscription, bit_ranges
 from penstock.delivery.tokens import is_stale
@@ -33,7 +35,12 @@ def _settled(cursor: Cursor, ranges: list[tuple[int, int]], outcome: Outcome) ->
     merged = merge(ranges)
     cursor.settling += sum(high - low for low, high in merged)
     subscription = cursor.subscription
-    return Settled(subscription.topic.id, cursor.partition.index, subscription.id, outcome, merged)
+    record = Settled(
+        subscription.topic.id, cursor.partition.index, subscription.id, outcome, merged
+    )
+    if subscription.keys is not None:
+        subscription.keys.decided[id(record)] = record
+    return record
 
 
 def merge(ranges: list[tuple[int, int]]) -> Ranges:
@@ -87,7 +94,8 @@ def _close_late(
             if is_stale(cursor, offset, claim.attempt):
                 refused.append(Refusal(claim.partition, offset, "it was handed out again"))
             continue
-        if cursor.trial(offset).attempt != claim.attempt:
+        if cursor.trial(offset).attempt not in (claim.attempt, claim.attempt - 1):
+            # A message that came back unstarted has its attempt again; it waits, or it is out.
             refused.append(Refusal(claim.partition, offset, "it was handed out again"))
         elif withdraw(cursor, offset, offset + 1):
             closed.append((offset, offset + 1))
@@ -108,7 +116,26 @@ def decide_return(
     cursor, closed = _close(consumer, claim, refused)
     if not closed:
         return [], refused
-    return [_returned(cursor, closed, cause, delay_s, reason, consumer.name, now_wall)], refused
+    records = [_returned(cursor, closed, cause, delay_s, reason, consumer.name, now_wall)]
+    if cause is Cause.NACKED:
+        records += _revoke(consumer, cursor, closed, now_wall)
+    return records, refused
+
+
+def _revoke(
+    consumer: Consumer, cursor: Cursor, ranges: list[tuple[int, int]], now_wall: int
+) -> list[Returned]:
+    """Kind `key_shared`: what is out of the same keys comes back too, to come again in order."""
+    if cursor.subscription.keys is None:
+        return []
+    closed: list[tuple[int, int]] = []
+    for lease, offsets in later_of_key(consumer, cursor, ranges):
+        mask = mask_of(offsets - lease.start, lease.end - lease.start)
+        for low, high in bit_ranges(mask, lease.start):
+            closed += close_bits(lease, low, high)
+    if not closed:
+        return []
+    return [_returned(cursor, closed, Cause.REVOKED, 0.0, "", "", now_wall)]
 
 
 def _returned(
@@ -123,10 +150,13 @@ def _returned(
             cause is Cause.REJECTED and not has_dead_letters(subscription)
         )
         delay_s = backoff_s(cursor, merged[0][0]) if needs_backoff else 0.0
-    return Returned(
+    record = Returned(
         subscription.topic.id, cursor.partition.index, subscription.id, cause, merged,
         max(0, int(delay_s * 1000)), now_wall, reason, consumer,
     )  # fmt: skip
+    if subscription.keys is not None:
+        subscription.keys.decided[id(record)] = record
+    return record
 
 
 def backoff_s(cursor: Cursor, offset: int) -> float:
@@ -152,6 +182,7 @@ def decide_expired(subscription: Subscription, now: int, now_wall: int) -> list[
                             consumer.name, now_wall,
                         )
                     )  # fmt: skip
+                    found += _revoke(consumer, lease.cursor, ranges, now_wall)
             consumer.deadline = next_deadline(consumer)
     return found
 

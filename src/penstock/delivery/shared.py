@@ -5,26 +5,16 @@ nothing durable. Slices are as large as credit allows while there is more waitin
 and shared out evenly otherwise, so that no worker idles beside a hoarder.
 """
 
-from typing import NamedTuple
-
 from penstock.delivery.leases import make_ready
-from penstock.delivery.state import UNTRIED, Consumer, Cursor, Lease, State, Subscription, Trial
+from penstock.delivery.line import absorb, is_lined, same_history
+from penstock.delivery.offers import LOSSES_BEFORE_ISOLATION, Offer, offer_run, offer_set
+from penstock.delivery.state import UNTRIED, Consumer, Cursor, State, Subscription, Trial
+from penstock.delivery.traits import Traits
 from penstock.vocabulary.limits import SLICE_COUNT_MAX
-from penstock.vocabulary.records import Delivered
-
-LOSSES_BEFORE_ISOLATION = 2
 
 
-class Offer(NamedTuple):
-    """A lease to hand over. `is_strict`: only after its Delivered record is durable."""
-
-    lease: Lease
-    record: Delivered
-    is_strict: bool
-
-
-def dispatch(state: State, subscription: Subscription, now: int) -> list[Offer]:
-    """Hands waiting messages to consumers with credit."""
+def dispatch(state: State, subscription: Subscription, now: int, wall: int) -> list[Offer]:
+    """Hands waiting messages to consumers with credit, the highest priority first."""
     consumers = [c for c in subscription.consumers or () if c.free > 0]
     offers: list[Offer] = []
     if not consumers:
@@ -32,26 +22,36 @@ def dispatch(state: State, subscription: Subscription, now: int) -> list[Offer]:
     for cursor in subscription.cursors:
         if cursor.isolated:
             _dispatch_isolated(state, cursor, offers, now)
+        if cursor.line is not None or (cursor.partition.traits is not None and is_lined(cursor)):
+            absorb(cursor, wall)
     cursors = [c for c in subscription.cursors if _has_waiting(c)]
     while cursors and consumers:
         consumers = [c for c in consumers if c.free > 0]
         if not consumers:
             break
         consumer = _least_loaded(consumers, subscription.turn)
-        cursor = cursors[subscription.turn % len(cursors)]
+        cursor = _next_cursor(cursors, subscription.turn)
         limit = _limit(consumer, consumers, cursor, cursors)
-        run = _take_run(cursor, limit)
-        if run is None:
+        is_taken = (_take_run if cursor.line is None else _take_set)(
+            state, consumer, cursor, limit, offers, now
+        )
+        if not is_taken or cursor.line is not None:
             cursors = [c for c in cursors if _has_waiting(c)]
-            continue
-        start, end, trial = run
-        if trial.losses >= LOSSES_BEFORE_ISOLATION:
-            _isolate(cursor, start, end)
-            _dispatch_isolated(state, cursor, offers, now)
-            continue
-        subscription.turn += 1
-        offers.append(_offer(state, consumer, cursor, start, end, trial, now))
     return offers
+
+
+def _next_cursor(cursors: list[Cursor], turn: int) -> Cursor:
+    """The one whose first message has the highest priority; among equals it goes round."""
+    if len(cursors) > 1 and any(cursor.line is not None for cursor in cursors):
+        tops = [_top(cursor) for cursor in cursors]
+        highest = max(tops)
+        cursors = [cursor for cursor, top in zip(cursors, tops, strict=True) if top == highest]
+    return cursors[turn % len(cursors)]
+
+
+def _top(cursor: Cursor) -> int:
+    top = 0 if cursor.line is None else cursor.line.top
+    return 0 if top is None else top
 
 
 def _least_loaded(consumers: list[Consumer], turn: int) -> Consumer:
@@ -61,12 +61,16 @@ def _least_loaded(consumers: list[Consumer], turn: int) -> Consumer:
 
 
 def _has_waiting(cursor: Cursor) -> bool:
+    if cursor.line is not None:
+        return bool(cursor.line.segments)
     return bool(cursor.ready) or cursor.next < cursor.partition.next_offset
 
 
 def waiting_count(cursor: Cursor) -> int:
     """Messages that could be offered now; an upper bound, exact when none has gaps."""
     ready = sum(high - low for low, high in cursor.ready) if cursor.ready else 0
+    if cursor.line is not None:
+        ready += cursor.line.count
     return ready + max(0, cursor.partition.next_offset - cursor.next)
 
 
@@ -82,7 +86,41 @@ def _limit(
     return max(1, min(limit, room))
 
 
-def _take_run(cursor: Cursor, limit: int) -> tuple[int, int, Trial] | None:
+def _take_run(
+    state: State, consumer: Consumer, cursor: Cursor, limit: int, offers: list[Offer], now: int
+) -> bool:
+    """Hands out the next run of messages with one history; False when there is none."""
+    run = _next_run(cursor, limit)
+    if run is None:
+        return False
+    start, end, trial = run
+    if trial.losses >= LOSSES_BEFORE_ISOLATION:
+        _isolate(cursor, start, end)
+        _dispatch_isolated(state, cursor, offers, now)
+    else:
+        cursor.subscription.turn += 1
+        offers.append(offer_run(state, consumer, cursor, start, end, trial, now))
+    return True
+
+
+def _take_set(
+    state: State, consumer: Consumer, cursor: Cursor, limit: int, offers: list[Offer], now: int
+) -> bool:
+    """Hands out the first messages of the highest priority."""
+    assert cursor.line is not None
+    taken, is_tried = cursor.line.take_top(limit)
+    for offsets, trial in same_history(cursor, taken, is_tried=is_tried):
+        if trial.losses >= LOSSES_BEFORE_ISOLATION:
+            for offset in offsets.tolist():
+                _isolate(cursor, offset, offset + 1)
+            _dispatch_isolated(state, cursor, offers, now)
+        else:
+            cursor.subscription.turn += 1
+            offers.append(offer_set(state, consumer, cursor, offsets, trial, now))
+    return True
+
+
+def _next_run(cursor: Cursor, limit: int) -> tuple[int, int, Trial] | None:
     """Takes the next run of messages with one history out of what waits."""
     if cursor.ready:
         start, end = cursor.ready.pop(0)
@@ -135,40 +173,14 @@ def _dispatch_isolated(state: State, cursor: Cursor, offers: list[Offer], now: i
         consumer = idle[0]
         consumer.is_saving = False
         consumer.is_isolated = True
-        offers.append(_offer(state, consumer, cursor, start, upto, trial, now))
+        offers.append(offer_run(state, consumer, cursor, start, upto, trial, now))
     cursor.isolated = None
 
 
-def _offer(
-    state: State, consumer: Consumer, cursor: Cursor, start: int, end: int, trial: Trial, now: int
-) -> Offer:
-    subscription = cursor.subscription
-    count = end - start
-    is_alone = (
-        count == 1 and consumer.outstanding == 0 and (consumer.is_isolated or consumer.credit == 1)
-    )
-    deadline = now + int(subscription.policy.lease_s * 1000)
-    number = state.next_lease_id
-    state.next_lease_id = number + 1
-    lease = Lease(number, consumer, cursor, start, end, trial.attempt + 1, deadline)
-    lease.bytes_each = cursor.partition.mean_bytes
-    lease.is_alone = is_alone
-    if not consumer.leases or deadline < consumer.deadline:
-        consumer.deadline = deadline
-    consumer.leases[number] = lease
-    consumer.outstanding += count
-    consumer.outstanding_bytes += count * lease.bytes_each
-    cursor.leased += count
-    record = Delivered(
-        subscription.topic.id, cursor.partition.index, subscription.id, start, end, is_alone,
-        consumer.id,
-    )  # fmt: skip
-    return Offer(lease, record, start < cursor.strict_below or trial.losses > 0)
-
-
-def due(cursor: Cursor, now: int) -> bool:
-    """Moves messages whose back-off is over to what may be offered; True when there were any."""
-    moved = False
+def due(cursor: Cursor, now: int, wall: int) -> bool:
+    """Moves messages whose time has come to what may be offered; True when there were any."""
+    line, traits = cursor.line, cursor.partition.traits
+    moved = line is not None and bool(line.later) and line.due(traits or Traits(), wall)
     while cursor.delayed and cursor.delayed[0][0] <= now:
         _, start, end, _, _ = cursor.delayed.pop(0)
         make_ready(cursor, start, end)
@@ -197,4 +209,5 @@ def after_recovery(cursor: Cursor) -> None:
             if a < b
         ]
     cursor.ready = runs or None
+    cursor.line = None
     cursor.isolated = None

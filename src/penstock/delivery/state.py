@@ -4,11 +4,16 @@ Durable fields change only in `apply`. Fields under a "volatile" comment are reb
 after a restart. Objects are small on purpose: there may be 100,000 topics.
 """
 
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.delivery.traits import Traits
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
-from penstock.vocabulary.records import Placed, partition_key
+from penstock.vocabulary.records import Placed, Settled, partition_key
+
+if TYPE_CHECKING:
+    from penstock.delivery.keyed import Keys
+    from penstock.delivery.line import Line
 
 Shared = TypeVar("Shared")
 
@@ -59,7 +64,7 @@ class Partition:
 
     __slots__ = (
         "aimed", "held", "held_bytes", "index", "key", "lost", "mean_bytes", "next_offset",
-        "publishers", "released", "reserved", "retained", "topic",
+        "publishers", "released", "reserved", "retained", "topic", "traits",
     )  # fmt: skip
 
     def __init__(self, topic: "Topic", index: int) -> None:
@@ -74,6 +79,8 @@ class Partition:
         self.lost: RangeSet | None = None
         self.aimed: RangeSet | None = None
         """Held messages sent to one subscription only (redrive): later ones start without them."""
+        self.traits: Traits | None = None
+        """Keys, priorities and times of the held messages that have any."""
         self.held = 0
         """Messages not released."""
         self.held_bytes = 0
@@ -123,7 +130,7 @@ class Subscription:
 
     __slots__ = (
         "consumers", "created_at", "cursors", "id", "is_durable", "is_pending", "is_removing",
-        "name", "policy", "topic", "turn",
+        "keys", "name", "policy", "topic", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -141,6 +148,8 @@ class Subscription:
         self.is_pending = True
         self.is_removing = False
         self.consumers: list[Consumer] | None = None
+        self.keys: Keys | None = None
+        """Kind `key_shared`: who holds which keys."""
         self.turn = 0
 
 
@@ -149,7 +158,7 @@ class Cursor:
 
     __slots__ = (
         "acked", "attached", "dead", "delayed", "done", "doomed", "dropped", "expired", "finished",
-        "isolated", "leased", "moving", "next", "partition", "ready", "reasons", "settling",
+        "isolated", "leased", "line", "moving", "next", "partition", "ready", "reasons", "settling",
         "strict_below", "subscription", "trials",
     )  # fmt: skip
 
@@ -176,6 +185,8 @@ class Cursor:
         """Everything at or above was never offered since the broker started."""
         self.ready: list[tuple[int, int]] | None = None
         """Ranges below `next` to offer again, oldest first."""
+        self.line: Line | None = None
+        """What waits when it is not simply handed out as it came."""
         self.isolated: list[tuple[int, int]] | None = None
         """Ranges to offer only to a consumer that holds nothing else."""
         self.strict_below = 0
@@ -291,7 +302,7 @@ class UnitBook:
         """sequence → where its batches are, of the newest units."""
         self.used_at = used_at
         # volatile
-        self.decided: dict[tuple[int, int], list[tuple[Cursor, int]]] = {}
+        self.decided: dict[tuple[int, int], list[tuple[Cursor, Settled]]] = {}
         """(epoch, sequence) of units not yet durable → messages they settle."""
         self.decided_epoch = epoch
 

@@ -23,7 +23,7 @@ from penstock.vocabulary.errors import (
     UnitTooLarge,
     Unsupported,
 )
-from penstock.vocabulary.records import Placed, Published, Record, Unit, UnitCommitted
+from penstock.vocabulary.records import Placed, Published, Record, Settled, Unit, UnitCommitted
 from penstock.vocabulary.units import Part, UnitWish
 
 Claims = list[tuple[Consumer, list[Claim]]]
@@ -104,13 +104,13 @@ def decide_unit(
         return decisions
     records: list[Record] = [each for each in decisions if isinstance(each, Published)]
     places = tuple(_placed(each) for each in decisions)
-    settling: list[tuple[Cursor, int]] = []
+    settling: list[tuple[Cursor, Settled]] = []
     for consumer, listed in claims:
         settled, refused = settle.decide_ack(consumer, listed)
         assert not refused, "examined a moment ago"
         for record in settled:
             cursor = consumer.subscription.cursors[record.partition]
-            settling.append((cursor, sum(end - start for start, end in record.ranges)))
+            settling.append((cursor, record))
             records.append(record)
     records.append(UnitCommitted(wish.publisher, wish.epoch, wish.sequence, now_wall, places))
     book = state.units.setdefault(wish.publisher, UnitBook(wish.epoch, now_wall))
@@ -177,7 +177,7 @@ def _why_not(consumer: Consumer, claim: Claim, offset: int) -> str:
     if offset in cursor.done:
         # Not so for an ack alone: whoever finished it has published his own outputs.
         return "it is finished already"
-    if cursor.trial(offset).attempt != claim.attempt:
+    if cursor.trial(offset).attempt not in (claim.attempt, claim.attempt - 1):
         return "it was handed out again"
     return "" if _is_waiting(cursor, offset) else "it is not leased to you"
 
@@ -191,7 +191,8 @@ def _is_open(lease: Lease, offset: int) -> bool:
 def _is_waiting(cursor: Cursor, offset: int) -> bool:
     rows = [*(cursor.ready or ()), *(cursor.isolated or ())]
     rows += [(start, end) for _, start, end, _, _ in cursor.delayed or ()]
-    return any(start <= offset < end for start, end in rows)
+    is_in_line = cursor.line is not None and cursor.line.holds(offset)
+    return is_in_line or any(start <= offset < end for start, end in rows)
 
 
 # -- publishes -----------------------------------------------------------------------------------
@@ -247,13 +248,13 @@ def partition_of(topic_partitions: list[Partition], part: Part) -> Partition:
 # -- what is remembered --------------------------------------------------------------------------
 
 
-def apply_unit_committed(state: State, record: UnitCommitted, _effects: Effects) -> None:
+def apply_unit_committed(state: State, record: UnitCommitted, effects: Effects) -> None:
     """Remembers the outcome of a unit; seeing it again changes nothing."""
     book = state.units.get(record.publisher)
     if book is None:
         book = state.units[record.publisher] = UnitBook(record.epoch, record.committed_at)
-    for cursor, count in book.decided.pop((record.epoch, record.sequence), ()):
-        cursor.settling -= count
+    for cursor, settled in book.decided.pop((record.epoch, record.sequence), ()):
+        _unsettle(cursor, settled, effects)
     if record.epoch < book.epoch:
         return
     if record.epoch > book.epoch:
@@ -264,6 +265,16 @@ def apply_unit_committed(state: State, record: UnitCommitted, _effects: Effects)
     oldest = book.newest - limits.UNITS_KEPT
     for sequence in [s for s in book.places if s <= oldest]:
         del book.places[sequence]
+
+
+def _unsettle(cursor: Cursor, settled: Settled, effects: Effects) -> None:
+    """What was decided with a unit is true now."""
+    cursor.settling -= sum(end - start for start, end in settled.ranges)
+    keys = cursor.subscription.keys
+    if keys is not None:
+        keys.decided.pop(id(settled), None)
+        if keys.is_moving:
+            effects.dirty[cursor.subscription] = None
 
 
 def forget_units(state: State, now_wall: int) -> None:

@@ -29,12 +29,19 @@ from penstock.journal.memory import MemoryDisk
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.errors import InvalidArgument, NotAStore, StorageError, Unavailable
 from penstock.vocabulary.limits import PENDING_BYTES_MAX
-from penstock.vocabulary.message import Durability
+from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.records import Cause, Ranges
 from penstock.vocabulary.units import UnitWish
 
 FILE: Final = Capabilities(
-    scheme="file", durability=Durability.SYNCED, qos=(0, 1, 2), has_transactions=True
+    scheme="file",
+    durability=Durability.SYNCED,
+    kinds=(Kind.SHARED, Kind.KEY_SHARED),
+    qos=(0, 1, 2),
+    has_priority=True,
+    has_delay=True,
+    has_expiry=True,
+    has_transactions=True,
 )
 MEMORY: Final = msgspec.structs.replace(FILE, scheme="memory", durability=Durability.MEMORY)
 DEAD_REASON: Final = "penstock-dead-reason"
@@ -212,6 +219,10 @@ class EmbeddedDriver:
         self._loop = loop
         self._is_closed = False
         self._attachments: dict[EmbeddedAttachment, None] = {}
+
+    @property
+    def wall(self) -> int:
+        return self._broker.engine.clock.wall()
 
     def again(self, loop: AbstractEventLoop) -> "EmbeddedDriver":
         """One more connection to the same broker."""

@@ -144,6 +144,11 @@ class Driver(Protocol):
         """What this URL can do."""
         ...
 
+    @property
+    def wall(self) -> int:
+        """The broker's time in Unix milliseconds, as near as it is known."""
+        ...
+
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; it is created when missing."""
         ...

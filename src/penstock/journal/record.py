@@ -29,7 +29,7 @@ _PUBLISHED: Final = Struct("<IBBHIIQII16sQIQq")
 _COPIED: Final = Struct("<IBBHIII")
 # The subscription, then the ranges as u64 pairs; the flags are the outcome.
 _SETTLED: Final = Struct("<IBBHII")
-# The subscription, consumer, start and end; the flag says whether it was alone.
+# The subscription, consumer, start and end, then the mask; flag 1 says whether it was alone.
 _DELIVERED: Final = Struct("<IBBHIIIQQ")
 # The subscription, range count, delay_ms, decided_at, then the ranges and msgpack
 # [reason, consumer]; the flags are the cause.
@@ -189,22 +189,28 @@ def _read_settled(data: bytes, flags: int, partition: int, topic_id: int) -> r.S
 
 
 def _delivered(record: r.Delivered) -> bytes:
-    return _DELIVERED.pack(
-        _DELIVERED.size,
-        DELIVERED,
-        record.is_alone,
-        record.partition,
-        record.topic_id,
-        record.subscription_id,
-        record.consumer_id,
-        record.start,
-        record.end,
+    return (
+        _DELIVERED.pack(
+            _DELIVERED.size + len(record.mask),
+            DELIVERED,
+            record.is_alone,
+            record.partition,
+            record.topic_id,
+            record.subscription_id,
+            record.consumer_id,
+            record.start,
+            record.end,
+        )
+        + record.mask
     )
 
 
 def _read_delivered(data: bytes, flags: int, partition: int, topic_id: int) -> r.Delivered:
-    subscription_id, consumer_id, start, end = _DELIVERED.unpack(data)[5:]
-    return r.Delivered(topic_id, partition, subscription_id, start, end, bool(flags), consumer_id)
+    subscription_id, consumer_id, start, end = _DELIVERED.unpack_from(data)[5:]
+    mask = data[_DELIVERED.size :]
+    return r.Delivered(
+        topic_id, partition, subscription_id, start, end, bool(flags), consumer_id, mask
+    )
 
 
 def _returned(record: r.Returned) -> bytes:

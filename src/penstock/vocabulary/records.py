@@ -39,6 +39,8 @@ class Cause(IntEnum):
     """Handed back without having been started: the attempt is not counted."""
     RELEASED = 7
     """Its consumer closed in good order without finishing it."""
+    REVOKED = 8
+    """An earlier message of its key came back: it comes again in order, no attempt counted."""
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +99,8 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     end: int
     is_alone: bool
     consumer_id: int
+    mask: bytes = b""
+    """Bits of the messages that are meant, from `start` on; empty = all."""
 
 
 class Returned(msgspec.Struct, frozen=True, gc=False):

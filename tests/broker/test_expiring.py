@@ -1,0 +1,54 @@
+"""Expired messages are settled by the timer and before anything is handed out."""
+
+from penstock.batch import encode_many
+from penstock.broker.expiring import expire_all
+from penstock.broker.mailbox import DIRECT, Pending
+from penstock.delivery.traits import NEVER
+from penstock.vocabulary.message import Message
+from tests.broker.rig import NAMED, Rig
+
+
+def publish(rig: Rig, *seconds: float, topic: str = "orders") -> None:
+    now = rig.clock.wall() / 1000
+    batch = encode_many([Message(body=b"x", expires_at=now + s) for s in seconds])
+    rig.broker.publish(topic, 0, batch, len(seconds), NAMED, 0, 0, DIRECT, Pending())
+    rig.settle()
+
+
+def test_the_timer_settles_what_has_expired_and_says_when_to_look_again() -> None:
+    rig = Rig()
+    rig.attach(credit=1)
+    publish(rig, 5, 6, 400)
+    rig.clock.advance(5.5)
+    rig.broker.tick()
+    rig.settle()
+    assert rig.counts().expired == 0, "the first is out, the second has time"
+    rig.clock.advance(1)
+    rig.broker.tick()
+    rig.settle()
+    assert rig.counts().expired == 1
+    assert expire_all(rig.broker.engine, rig.clock.wall()) <= rig.clock.wall() + 1000
+
+
+def test_nothing_is_looked_at_once_nothing_can_expire() -> None:
+    rig = Rig()
+    worker = rig.attach()
+    publish(rig, 5)
+    assert rig.broker.engine.expiring
+    for part in worker.take():
+        rig.ack(worker, part)
+    rig.settle()
+    assert expire_all(rig.broker.engine, rig.clock.wall()) == NEVER
+    assert not rig.broker.engine.expiring
+
+
+def test_a_restart_goes_on_with_what_may_expire() -> None:
+    rig = Rig()
+    worker = rig.attach()
+    rig.detach(worker)
+    publish(rig, 5)
+    again = rig.restart()
+    again.clock.advance(10)
+    again.broker.tick()
+    again.settle()
+    assert again.counts().expired == 1

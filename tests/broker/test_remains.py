@@ -109,6 +109,26 @@ def test_a_message_whose_publish_is_lost_is_known_by_its_copy() -> None:
     assert (waiting.waiting, waiting.dropped) == (12, 0)
 
 
+def test_a_copy_makes_good_for_a_publish_that_only_a_plan_tells_of() -> None:
+    bench, disk = store()
+    broker = bench.broker
+    broker.open_reader("orders", "tables", "run-1", None)
+    for number in range(12):
+        bench.publish("orders", 0, [b"%d" % number])
+    for segment in list(broker.journal.index.segments.values()):
+        if segment.is_sealed and segment.live:
+            broker.keeper.compact(segment)
+    copied = [o for r in _records(dict(disk.image())) if isinstance(r, Copied) for o in r.offsets]
+    broker.plan_ranges("orders", "tables", "run-1", 12, None, None)
+    image = without(dict(disk.image()), kind(Published))
+    found = remains(image)
+    assert held(found, "orders") == set(copied)
+    reader = subscription(found, "orders", "tables").reader
+    assert reader is not None
+    assert (reader.owner, reader.planned) == ("run-1", [12])
+    assert not unexplained(count(subscription(found, "orders", "tables")))
+
+
 def _records(image: Files) -> list[Record]:
     return [
         decode(rec)

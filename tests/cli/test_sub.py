@@ -77,7 +77,7 @@ def test_fewer_messages_than_asked_is_a_failure(penstock: Penstock) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["multicast", "key_shared"])
+@pytest.mark.parametrize("kind", ["multicast"])
 def test_a_kind_that_is_not_there_yet_is_refused(kind: str, penstock: Penstock) -> None:
     answer = penstock("sub", "t", "--subscription", "s", "--kind", kind, "--timeout", "0.1")
     assert answer.code == 1

@@ -1,5 +1,6 @@
 import pytest
 
+from penstock.client.blocking import connect_blocking
 from tests.cli.conftest import Penstock
 
 
@@ -14,6 +15,24 @@ def test_subscriptions_show_where_every_message_is(penstock: Penstock) -> None:
     (found,) = penstock("subscriptions", "list", "orders", "--json").json()
     assert (found["attached"], found["acked"], found["waiting"]) == (3, 1, 2)
     assert found["unexplained"] == 0
+
+
+def test_readers_show_their_owner_their_progress_and_what_they_planned(penstock: Penstock) -> None:
+    for body in ("one", "two", "three"):
+        penstock("pub", "orders", body)
+    with connect_blocking("file:./penstock-data") as client:
+        reader = client.reader("orders", "tables", owner="run-7")
+        reader.plan(2)
+        reader.commit({0: 1})
+    lines = penstock("subscriptions", "list").out.splitlines()
+    assert lines[1].split()[:5] == ["orders", "tables", "reader", "0", "2"]
+    assert lines[2].split() == ["TOPIC", "READER", "OWNER", "PARTITION", "PROGRESS", "PLANNED"]
+    assert lines[3].split() == ["orders", "tables", "run-7", "0", "1", "2"]
+    (row,) = penstock("subscriptions", "list", "--json").json()
+    assert row["reader"] == {"owner": "run-7", "progress": [1], "planned": [2]}
+    refused = penstock("subscriptions", "delete", "orders", "tables", "--yes")
+    assert refused.code == 1
+    assert "planned range" in refused.err
 
 
 def test_no_subscriptions_is_said(penstock: Penstock) -> None:

@@ -15,6 +15,7 @@ from penstock.vocabulary.errors import (
     Closed,
     InvalidArgument,
     InvalidName,
+    SubscriptionConflict,
     TooLarge,
     Unsupported,
     UsageError,
@@ -200,7 +201,7 @@ def test_no_messages_are_no_receipts() -> None:
 WRONG_SUBSCRIPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"kind": "queue"}, InvalidArgument, "unknown subscription kind 'queue'; known: 'shared'"),
     ({"kind": "multicast"}, Unsupported, "kind 'multicast' is not available yet"),
-    ({"kind": "reader"}, Unsupported, "kind 'reader' is not available yet"),
+    ({"kind": "reader"}, SubscriptionConflict, r"open it with client\.reader"),
     ({"qos": 3}, Unsupported, "qos 3 is not available on memory: URLs; use 0 or 1 or 2"),
     ({"qos": True}, InvalidArgument, "qos"),
     ({"credit": 0}, InvalidArgument, "credit must be"),

@@ -16,6 +16,7 @@ from penstock.vocabulary.errors import (
     InvalidName,
     NotLeased,
     PositionNotHeld,
+    ReaderFenced,
     SubscriptionConflict,
     SubscriptionInUse,
     TopicExists,
@@ -872,5 +873,56 @@ def test_publishers_wait_while_the_broker_is_full(
             broker.settle()
             await asyncio.wait_for(asyncio.gather(sending, single), 5)
             assert (await client.describe_topic("orders"))["messages"] == 2
+
+    asyncio.run(scenario())
+
+
+# -- readers -------------------------------------------------------------------------------------
+
+
+def test_a_reader_plans_reads_and_commits_ranges(broker: MemoryBroker) -> None:
+    async def scenario() -> None:
+        async with broker.client() as client:
+            await client.create_topic("orders", 2)
+            reader = await client.reader("orders", "tables", owner="run-1")
+            many = [Message(body=b"%d" % number, key=b"%d" % number) for number in range(20)]
+            await client.publish_many("orders", many)
+            ranges = await reader.plan(12)
+            assert sum(end - start for _, start, end in ranges) == 12
+            for _ in range(2):
+                found = [
+                    message.position
+                    for partition, start, end in ranges
+                    async for message in reader.read(partition, start, end)
+                ]
+                assert found == [f"{p}:{o}" for p, low, high in ranges for o in range(low, high)]
+            await reader.commit({partition: end for partition, _, end in ranges})
+            row = await counts(client, "tables")
+            assert (row["attached"], row["acked"], row["waiting"]) == (20, 12, 8)
+            assert await reader.planned() == []
+
+    asyncio.run(scenario())
+
+
+def test_a_new_owner_of_a_reader_fences_the_old_one(broker: MemoryBroker) -> None:
+    async def scenario() -> None:
+        async with broker.client() as old, broker.client() as new:
+            first_run = await old.reader("orders", "tables", owner="run-1")
+            second_run = await new.reader("orders", "tables", owner="run-2")
+            with pytest.raises(ReaderFenced):
+                await first_run.plan()
+            assert await second_run.plan() == []
+
+    asyncio.run(scenario())
+
+
+def test_a_planned_range_waits_however_long_it_takes(broker: MemoryBroker) -> None:
+    async def scenario() -> None:
+        async with broker.client() as client:
+            reader = await client.reader("orders", "tables", owner="run-1")
+            await client.publish("orders", b"x")
+            await reader.plan()
+            broker.advance(30 * 24 * 3600)
+            assert [message.body async for message in reader.read(0, 0, 1)] == [b"x"]
 
     asyncio.run(scenario())

@@ -212,7 +212,6 @@ def test_joining_an_existing_subscription_may_name_another_lease_time(
     ("policy", "error"),
     [
         (SubscriptionPolicy(kind=Kind.MULTICAST), Unsupported),
-        (SubscriptionPolicy(kind=Kind.READER), Unsupported),
         (SubscriptionPolicy(qos=3), InvalidArgument),
         (SubscriptionPolicy(lease_s=0), InvalidArgument),
         (SubscriptionPolicy(lease_s=100_000), InvalidArgument),

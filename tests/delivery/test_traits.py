@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.batch import encode_many
+from penstock.delivery.ranges import RangeSet
 from penstock.delivery.traits import CHUNK_COUNT_MAX, NEVER, Traits, is_plain, traits_of
 from penstock.vocabulary.message import Message
 from penstock.vocabulary.records import Published
@@ -90,10 +91,21 @@ def test_dropped_chunks_are_gone_with_their_counts() -> None:
     traits.add(0, 1, {"expiry": array("q", [7])})
     traits.add(5, 1, {"levels": array("h", [7])})
     assert [chunk.soonest for chunk in traits.chunks] == [7, NEVER]
-    traits.drop([traits.chunks[0]])
+    assert traits.release(0, 1)
     assert traits.counts == {"hashes": 0, "levels": 1, "due": 0, "expiry": 0}
     assert traits.column("expiry", 0, 2).tolist() == [0, 0]
     assert traits.column("levels", 4, 7).tolist() == [0, 7, 0]
+    assert not traits.release(4, 9)
+
+
+def test_after_a_restart_a_chunk_goes_when_the_rest_of_it_is_released() -> None:
+    traits = Traits()
+    traits.add(10, 4, {"levels": array("h", [1, 2, 3, 4])})
+    released = RangeSet(12)
+    again = Traits.restored(traits.dump())
+    again.count_live(released)
+    assert again.release(12, 13)
+    assert not again.release(13, 14)
 
 
 def test_what_waits_again_is_looked_at_again_for_its_end() -> None:

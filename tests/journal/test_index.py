@@ -278,6 +278,24 @@ def test_a_copy_is_found_offset_by_offset(shelf: Shelf) -> None:
     assert shelf.places(KEY, 0, 6) == [(1, 1, 2, byte), (4, 4, 2, byte)]
 
 
+def test_a_run_ends_with_its_segment_and_a_copy_stands_alone(shelf: Shelf) -> None:
+    shelf.publish(KEY, 0, 2)
+    shelf.publish(KEY, 2, 3)
+    shelf.seal()
+    shelf.begin()
+    shelf.publish(KEY, 5, 2)
+    places, is_copy = shelf.index.run(KEY, 1, 7)
+    assert [(place.first, place.last) for place in places] == [(0, 1), (2, 4)]
+    assert not is_copy
+    assert [place.first for place in shelf.index.run(KEY, 5, 7)[0]] == [5]
+    assert shelf.index.run(KEY, 7, 9) == ([], False)
+    byte = shelf.copy(KEY, [1, 4])
+    shelf.index.drain(1)
+    (place,), is_copy = shelf.index.run(KEY, 4, 7)
+    assert (place.first, place.last, place.byte, is_copy) == (4, 4, byte, True)
+    assert shelf.index.run(KEY, 2, 7) == ([], False)
+
+
 def test_of_two_copies_in_one_segment_the_one_that_holds_the_offset_is_found(shelf: Shelf) -> None:
     shelf.publish(KEY, 0, 6)
     shelf.seal()

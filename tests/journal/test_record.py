@@ -76,6 +76,8 @@ KINDS: dict[type, st.SearchStrategy[r.Record]] = {
     r.Attached: st.builds(r.Attached, u32, u32, u32, text),
     r.Detached: st.builds(r.Detached, u32, u32, u32),
     r.Started: st.builds(r.Started, u32, st.booleans(), i64),
+    r.ReaderOpened: st.builds(r.ReaderOpened, u32, u32, text),
+    r.ReaderMoved: st.builds(r.ReaderMoved, u32, u32, offsets, offsets),
     r.UnitCommitted: st.builds(
         r.UnitCommitted,
         st.binary(max_size=16),
@@ -215,6 +217,7 @@ def test_numbers_of_rare_records_on_disk_do_not_change() -> None:
         r.TopicDeleted(0), r.SubscriptionCreated(0, 0, "", (), SubscriptionPolicy(), 0),
         r.SubscriptionAltered(0, 0, SubscriptionPolicy()), r.SubscriptionDeleted(0, 0),
         r.Attached(0, 0, 0, ""), r.Detached(0, 0, 0), r.Started(0, False, 0),
+        r.ReaderOpened(0, 0, ""), r.ReaderMoved(0, 0, (), ()),
     ]  # fmt: skip
     assert [encode(record)[5] for record in rare] == list(range(len(rare)))
     assert {encode(record)[4] for record in rare} == {OTHER}

@@ -14,7 +14,8 @@ CODES = {
     "publisher-fenced", "publisher-forgotten", "record-damaged", "storage", "store-damaged",
     "store-failed", "store-in-use", "store-too-new", "subscription-conflict",
     "subscription-in-use", "too-large", "topic-exists", "topic-in-use", "unavailable",
-    "unknown-subscription", "unknown-topic", "unsupported", "usage",
+    "unknown-subscription", "unknown-topic", "unsupported", "usage", "reader-fenced",
+    "not-planned", "held-by-reader",
 }  # fmt: skip
 """What programs may have written down: a code is never renamed and never goes away."""
 
@@ -59,6 +60,8 @@ def test_exactly_wrong_bytes_close_a_connection(kind: type[PenstockError]) -> No
         (errors.PublisherFenced, errors.UsageError),
         (errors.MalformedBatch, errors.ProtocolError),
         (errors.DiskFull, errors.Unavailable),
+        (errors.HeldByReader, errors.Unavailable),
+        (errors.ReaderFenced, errors.UsageError),
         (errors.DeadLetterFull, errors.Unavailable),
         (errors.StoreInUse, errors.StorageError),
         (errors.RecordDamaged, errors.StorageError),

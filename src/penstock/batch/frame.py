@@ -55,15 +55,18 @@ def masked(frames: Iterable[Frame], start: int, mask: int) -> list[Frame]:
     """The messages of some frames whose bit, counted from offset `start`, is set."""
     found: list[Frame] = []
     for frame in frames:
-        pairs = [
-            pair
-            for pair in zip(frame.offsets, frame.indexes, strict=True)
-            if mask >> (pair[0] - start) & 1
-        ]
-        if len(pairs) == len(frame.offsets):
+        if isinstance(frame.offsets, range):
+            base, count = frame.offsets.start, len(frame.offsets)
+            bits = mask >> (base - start) & ((1 << count) - 1)
+            # Read from its end, the text of the number has one digit for each message.
+            places = [at for at, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
+        else:
+            places = [at for at, o in enumerate(frame.offsets) if mask >> (o - start) & 1]
+        if len(places) == len(frame.offsets):
             found.append(frame)
-        elif pairs:
-            offsets, indexes = zip(*pairs, strict=True)
+        elif places:
+            offsets = [frame.offsets[at] for at in places]
+            indexes = [frame.indexes[at] for at in places]
             found.append(msgspec.structs.replace(frame, offsets=offsets, indexes=indexes))
     return found
 

@@ -9,6 +9,7 @@ from penstock.batch import Batch
 from penstock.broker.engine import Engine
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.delivery import admin, counts
+from penstock.delivery.reader import describe_row
 from penstock.delivery.state import Partition, State, Subscription, Topic
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument
@@ -175,6 +176,7 @@ class Administration:
             "consumers": [c.name for c in subscription.consumers or ()],
             **msgspec.to_builtins(found),
             "unexplained": counts.unexplained(found),
+            **describe_row(subscription),
             "policy": msgspec.to_builtins(subscription.policy),
         }
 

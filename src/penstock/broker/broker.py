@@ -14,14 +14,15 @@ from penstock.broker.clock import Clock, SystemClock
 from penstock.broker.engine import Engine, Waiter
 from penstock.broker.expiring import expire_all
 from penstock.broker.keeper import Keeper
-from penstock.broker.looking import Looking
 from penstock.broker.mailbox import DIRECT, Mailbox, Target
+from penstock.broker.reading import Reading
 from penstock.broker.rebuild import Rebuild, started
 from penstock.broker.threads import Threads
 from penstock.broker.units import Committing
 from penstock.delivery import admin, settle
 from penstock.delivery.apply import remove_subscription
 from penstock.delivery.publish import Duplicate, decide_publish
+from penstock.delivery.reader import refuse_reader
 from penstock.delivery.retention import NEVER, decide_retention, retained_until
 from penstock.delivery.shared import due
 from penstock.delivery.state import Consumer, Subscription, Topic
@@ -70,7 +71,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     kept: tuple[int, ...] | None = None
 
 
-class Broker(Looking):
+class Broker(Reading):
     """An open broker on one journal."""
 
     def __init__(self, engine: Engine, keeper: Keeper) -> None:
@@ -292,6 +293,7 @@ class Broker(Looking):
         self, topic: Topic, name: str | None, policy: SubscriptionPolicy | None,
         starts: tuple[int, ...],
     ) -> Subscription:  # fmt: skip
+        refuse_reader(topic, name, policy)
         wall = self.engine.clock.wall()
         if name is None:
             policy = policy or SubscriptionPolicy()

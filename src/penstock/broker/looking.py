@@ -13,10 +13,11 @@ from penstock.broker.administration import Administration
 from penstock.broker.keeper import Keeper
 from penstock.delivery import admin, settle
 from penstock.delivery.dead import decide_redrive
+from penstock.delivery.reader import outside_planned, unplanned_frames
 from penstock.delivery.state import Partition
 from penstock.journal.journal import Journal
 from penstock.vocabulary import names
-from penstock.vocabulary.records import Removed, Unit
+from penstock.vocabulary.records import Ranges, Removed, Unit
 
 
 class Looking(Administration):
@@ -67,11 +68,14 @@ class Looking(Administration):
 
     def _redrive(
         self, topic_name: str, subscription_name: str, partition: Partition, frames: list[Frame]
-    ) -> Unit:
+    ) -> Unit | None:
         """Looks again under the lock: any of the three may have been deleted meanwhile."""
         admin.find_topic(self.state, partition.topic.name)
         topic = admin.find_topic(self.state, topic_name)
         subscription = admin.find_subscription(topic, subscription_name)
+        frames = unplanned_frames(partition, frames)
+        if not frames:
+            return None
         return decide_redrive(subscription, partition, frames, self.engine.clock.wall())
 
     def purge_dead(
@@ -86,8 +90,14 @@ class Looking(Administration):
                 count += len(offsets)
                 if not is_dry:
                     ranges = settle.merge([(offset, offset + 1) for offset in offsets])
-                    self.engine.call(Removed(partition.topic.id, partition.index, ranges))
+                    self._run(partial(self._purge, partition, ranges))
         return count
+
+    def _purge(self, partition: Partition, ranges: Ranges) -> Removed | None:
+        ranges = outside_planned(partition, ranges)
+        if not ranges or self.state.is_leaving(partition.topic.id):
+            return None
+        return Removed(partition.topic.id, partition.index, ranges)
 
     def _chosen(
         self, topic_name: str, subscription_name: str, choose: Callable[[Frame, Batch, int], bool],
@@ -100,7 +110,8 @@ class Looking(Administration):
         left = limit
         for partition in dead.partitions:
             frames: list[Frame] = []
-            for _, frame in list(self.held(name, partition.index)):
+            held = [frame for _, frame in self.held(name, partition.index)]
+            for frame in unplanned_frames(partition, held):
                 if left is not None and left <= 0:
                     break
                 view = Batch(frame.batch, verify=False)

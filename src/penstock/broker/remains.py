@@ -28,6 +28,7 @@ from penstock.vocabulary.records import (
     Delivered,
     Lost,
     Published,
+    ReaderMoved,
     Record,
     Skipped,
     Started,
@@ -221,6 +222,10 @@ class Remains:
             named = (self.state.topics[part.topic_id].subscriptions or {}).get(part.name)
             if named is not None:
                 self._apply(SubscriptionDeleted(part.topic_id, named.id))
+        elif isinstance(part, ReaderMoved):
+            partitions = self.state.topics[part.topic_id].partitions
+            for partition, planned in zip(partitions, part.planned, strict=False):
+                self._fill(partition, planned)
         elif hasattr(part, "partition"):
             self._fill(self.state.topics[part.topic_id].partitions[part.partition], _reach(part))
 

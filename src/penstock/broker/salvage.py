@@ -18,6 +18,7 @@ from penstock.broker.keeper import Keeper
 from penstock.broker.remains import Plan, Remains, Run, consecutive
 from penstock.delivery.apply import NOBODY
 from penstock.delivery.ranges import RangeSet
+from penstock.delivery.reader import retold
 from penstock.delivery.state import Partition, State, Subscription
 from penstock.journal import superblock
 from penstock.journal.disk import Disk
@@ -203,6 +204,7 @@ def _story(state: State, plan: dict[int, Plan], clock: Clock) -> Iterator[Record
             yield _created(subscription)
         for subscription in topic.durable_subscriptions():
             yield from _finished(subscription)
+            yield from retold(subscription)
         if topic.policy != kept:
             yield TopicAltered(topic.id, topic.policy)
 

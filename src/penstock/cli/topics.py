@@ -114,6 +114,27 @@ def show_subscriptions(output: Output, rows: list[dict[str, Any]]) -> None:
             for row in rows
         ],
     )
+    show_readers(output, [row for row in rows if "reader" in row])
+
+
+def show_readers(output: Output, rows: list[dict[str, Any]]) -> None:
+    """A table of readers: whose they are, and how far each partition is done and planned."""
+    if rows:
+        output.table(
+            ["TOPIC", "READER", "OWNER", ">PARTITION", ">PROGRESS", ">PLANNED"],
+            [
+                [
+                    row["topic"],
+                    row["subscription"],
+                    row["reader"]["owner"] or "-",
+                    *map(number, (index, progress, planned)),
+                ]
+                for row in rows
+                for index, (progress, planned) in enumerate(
+                    zip(row["reader"]["progress"], row["reader"]["planned"], strict=True)
+                )
+            ],
+        )
 
 
 # -- create, alter, delete -------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 from msgspec import UNSET
 
 from penstock.client.batches import ReceivedBatch
+from penstock.client.blocking_reader import BlockingReader
 from penstock.client.client import Client, connect
 from penstock.client.deliveries import Deliveries
 from penstock.client.receipts import Receipts
@@ -187,6 +188,12 @@ class BlockingClient:
             return (await self._client.open()).subscribe(topic, subscription, **options)
 
         return BlockingDeliveries(self._thread.call(make()), self._thread)
+
+    def reader(self, topic: str, name: str, *, owner: str, start: Any = None) -> BlockingReader:
+        """Opens a named reader; see Client.reader."""
+        return BlockingReader(
+            self._do("reader", topic, name, owner=owner, start=start), self._thread.call
+        )
 
     def on_message(
         self, topic: str, subscription: str | None = None, **options: Any

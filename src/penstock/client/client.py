@@ -27,6 +27,7 @@ from penstock.client.gathering import BODY_BYTES_CUT
 from penstock.client.handlers import HANDLER_TIMEOUT_S_DEFAULT, Handler, Subscribing, register
 from penstock.client.levels import check_level, satisfies, weaker
 from penstock.client.publisher import Publisher
+from penstock.client.reader import Readers, refuse_reader
 from penstock.client.receipts import Receipts
 from penstock.client.service import DRAIN_S_DEFAULT, Service
 from penstock.client.signals import stopping_on_signals
@@ -72,7 +73,7 @@ def check_options(options: dict[str, Any]) -> None:
             raise InvalidArgument(f"connect has no option {name!r}; {hint}")
 
 
-class Client(Administration):
+class Client(Readers, Administration):
     """A connection to a broker. `connect` makes one."""
 
     def __init__(
@@ -449,6 +450,7 @@ def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str,
     _check_count("credit", credit, CREDIT_MAX)
     _check_count("credit_bytes", credit_bytes, 1 << 62)
     kind, qos = _kind(given.pop("kind")), given.pop("qos")
+    refuse_reader(kind)
     if can is not None and kind not in can.kinds:
         raise Unsupported(
             f"subscription kind {kind.value!r} is not available yet on {can.scheme}: URLs; use "

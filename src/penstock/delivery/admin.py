@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from penstock.delivery.apply import add_subscription, add_topic, start_cursors
+from penstock.delivery.reader import check_topic_unplanned, check_unplanned
 from penstock.delivery.state import State, Subscription, Topic
 from penstock.vocabulary import limits, names
 from penstock.vocabulary.errors import (
@@ -29,7 +30,7 @@ from penstock.vocabulary.records import (
     TopicDeleted,
 )
 
-KINDS: Final = (Kind.SHARED, Kind.KEY_SHARED)
+KINDS: Final = (Kind.SHARED, Kind.KEY_SHARED, Kind.READER)
 
 
 def find_topic(state: State, name: str) -> Topic:
@@ -126,6 +127,7 @@ def decide_delete_topic(state: State, topic: Topic) -> TopicDeleted:
                 f"topic {topic.name!r} has consumers on subscription {subscription.name!r}; "
                 "close them first"
             )
+        check_topic_unplanned(subscription)
         dead = state.names.get(names.dead_topic(topic.name, subscription.name))
         if dead is not None and any(partition.held for partition in dead.partitions):
             raise TopicInUse(
@@ -207,12 +209,13 @@ def decide_alter_subscription(
 
 
 def decide_delete_subscription(subscription: Subscription) -> SubscriptionDeleted:
-    """Raises SubscriptionInUse while consumers are connected."""
+    """Raises SubscriptionInUse while consumers are connected or a reader has a planned range."""
     if subscription.consumers:
         raise SubscriptionInUse(
             f"subscription {subscription.name!r} has {len(subscription.consumers)} consumer(s); "
             "close them first"
         )
+    check_unplanned(subscription)
     subscription.is_removing = True
     return SubscriptionDeleted(subscription.topic.id, subscription.id)
 

@@ -12,6 +12,7 @@ from penstock.delivery.holding import drop_retained, forget_trials, lose, releas
 from penstock.delivery.leases import make_ready, withdraw
 from penstock.delivery.once import apply_missed
 from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.delivery.reader import apply_reader_moved, apply_reader_opened
 from penstock.delivery.state import (
     UNTRIED,
     Cursor,
@@ -474,6 +475,8 @@ _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
     r.SubscriptionCreated: _subscription_created,
     r.SubscriptionAltered: _subscription_altered,
     r.SubscriptionDeleted: _subscription_deleted,
+    r.ReaderOpened: apply_reader_opened,
+    r.ReaderMoved: apply_reader_moved,
     r.Attached: _attached,
     r.Detached: _detached,
     r.Started: _started,

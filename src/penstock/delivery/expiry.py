@@ -53,6 +53,8 @@ def _expire(partition: Partition, chunk: Chunk, wall: int) -> list[Settled | Rem
         if not pending:
             continue
         free = []
+        if subscription.reader is not None:
+            continue  # Readers get every message of a range, whatever its time.
         waiting = [part for low, high in pending for part in _withdrawn(cursor, low, high)]
         if sum(b - a for a, b in waiting) < sum(b - a for a, b in pending):
             chunk.soonest = min(chunk.soonest, wall + AGAIN_MS)

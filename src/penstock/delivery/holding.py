@@ -6,7 +6,6 @@ from penstock.delivery.effects import Effects
 from penstock.delivery.leases import void_leases, withdraw
 from penstock.delivery.ranges import RangeSet
 from penstock.delivery.state import Cursor, Partition
-from penstock.delivery.traits import Traits
 from penstock.vocabulary.records import Published, Ranges
 
 ROW_MS: Final = 1_000
@@ -29,21 +28,9 @@ def release(partition: Partition, start: int, end: int, effects: Effects) -> Non
             if partition.aimed:
                 partition.aimed.remove(fresh_low, fresh_high)
             effects.released.append((partition.key, fresh_low, fresh_high))
-            if partition.traits is not None:
-                _forget_traits(partition, partition.traits, fresh_low, fresh_high)
-
-
-def _forget_traits(partition: Partition, traits: Traits, start: int, end: int) -> None:
-    released = partition.released
-    gone = [
-        chunk
-        for _, _, chunk in traits.parts(start, end)
-        if chunk is not None and not released.missing(chunk.base, chunk.end)
-    ]
-    if gone:
-        traits.drop(gone)
-        if not traits.chunks:
-            partition.traits = None
+            traits = partition.traits
+            if traits is not None and not traits.release(fresh_low, fresh_high):
+                partition.traits = None
 
 
 def _outside(parts: list[tuple[int, int]], rows: list[list[int]]) -> list[tuple[int, int]]:

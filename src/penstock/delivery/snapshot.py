@@ -7,9 +7,10 @@ import msgspec
 
 from penstock.delivery.apply import add_subscription, add_topic
 from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.delivery.reader import dump_reader, load_reader
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
 from penstock.delivery.tokens import dump_finished, load_finished
-from penstock.delivery.traits import Traits
+from penstock.delivery.traits import dump_traits, load_traits
 from penstock.delivery.units import dump_units, load_units
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
@@ -24,14 +25,8 @@ class Extra(NamedTuple):
 
 
 TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
-PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
-    Extra(
-        "traits",
-        lambda partition: partition.traits and partition.traits.dump(),
-        lambda partition, found: setattr(partition, "traits", Traits.restored(found)),
-    ),
-)
-SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = ()
+PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("traits", dump_traits, load_traits),)
+SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("reader", dump_reader, load_reader),)
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (Extra("finished", dump_finished, load_finished),)
 STATE_EXTRAS: Final[tuple[Extra, ...]] = (Extra("units", dump_units, load_units),)
 

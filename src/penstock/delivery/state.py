@@ -130,7 +130,7 @@ class Subscription:
 
     __slots__ = (
         "consumers", "created_at", "cursors", "id", "is_durable", "is_pending", "is_removing",
-        "keys", "name", "policy", "topic", "turn",
+        "keys", "name", "policy", "reader", "topic", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -143,6 +143,8 @@ class Subscription:
         self.policy = policy
         self.created_at = created_at
         self.cursors: list[Cursor] = []
+        self.reader: Reader | None = None
+        """How far it got, when it is of kind `reader` and was opened."""
         # volatile
         self.is_durable = is_durable
         self.is_pending = True
@@ -201,6 +203,28 @@ class Cursor:
         """What is known of one message's attempts."""
         found = self.trials.get(offset) if self.trials else None
         return UNTRIED if found is None else Trial(*found)
+
+
+class Reader:
+    """The owner of a subscription of kind `reader`, and its place in each partition."""
+
+    __slots__ = ("next_planned", "next_progress", "opening", "owner", "planned", "progress",
+                 "retired")  # fmt: skip
+
+    def __init__(self, progress: list[int]) -> None:
+        self.owner = ""
+        self.retired: list[str] = []
+        """Former owners, oldest first."""
+        self.progress = progress
+        """Everything below is finished."""
+        self.planned = list(progress)
+        """Ends of the planned ranges, which start at `progress`."""
+        # volatile
+        self.opening: list[str] = []
+        """Owners decided and not yet durable."""
+        self.next_progress = list(progress)
+        self.next_planned = list(progress)
+        """The same as decided, durable or not."""
 
 
 class Consumer:

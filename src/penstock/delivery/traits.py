@@ -7,13 +7,17 @@ part of snapshots, so that nothing has to be read again after a restart.
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.batch import Batch
+from penstock.delivery.ranges import RangeSet
 from penstock.vocabulary.records import Published
+
+if TYPE_CHECKING:
+    from penstock.delivery.state import Partition
 
 CHUNK_COUNT_MAX: Final = 4_096
 NEVER: Final = 1 << 62
@@ -29,11 +33,13 @@ NAMES: Final = tuple(_LETTERS)
 class Chunk:
     """The traits of consecutive messages; a column is None where all have the default."""
 
-    __slots__ = ("base", "columns", "count", "soonest")
+    __slots__ = ("base", "columns", "count", "live", "soonest")
 
     def __init__(self, base: int) -> None:
         self.base = base
         self.count = 0
+        self.live = 0
+        """Messages that are still held."""
         self.columns: dict[str, array[int]] = {}
         self.soonest = NEVER
         """No message of this chunk that may expire does so earlier."""
@@ -51,6 +57,7 @@ class Chunk:
                 column = self.columns[name] = _zeros(name, self.count)
             column.extend(fresh.get(name) or _zeros(name, count))
         self.count += count
+        self.live += count
         if "expiry" in fresh:
             self.soonest = min(self.soonest, _soonest(fresh["expiry"]))
 
@@ -150,14 +157,26 @@ class Traits:
                         chunk.soonest, _soonest(chunk.part("expiry", low, high).tolist())
                     )
 
-    def drop(self, is_gone: "list[Chunk]") -> None:
-        """Forgets chunks of which nothing is held any more."""
-        gone = set(map(id, is_gone))
-        for chunk in is_gone:
-            for name in chunk.columns:
-                self.counts[name] -= 1
-        self.chunks = [chunk for chunk in self.chunks if id(chunk) not in gone]
-        self._starts = [chunk.base for chunk in self.chunks]
+    def release(self, start: int, end: int) -> bool:
+        """These messages are not held any more; False when nothing is known of any message now."""
+        is_empty = False
+        for low, high, chunk in self.parts(start, end):
+            if chunk is not None:
+                chunk.live -= high - low
+                is_empty |= chunk.live <= 0
+        if is_empty:
+            for chunk in self.chunks:
+                if chunk.live <= 0:
+                    for name in chunk.columns:
+                        self.counts[name] -= 1
+            self.chunks = [chunk for chunk in self.chunks if chunk.live > 0]
+            self._starts = [chunk.base for chunk in self.chunks]
+        return bool(self.chunks)
+
+    def count_live(self, released: RangeSet) -> None:
+        """After a restart: how many messages of each chunk are held."""
+        for chunk in self.chunks:
+            chunk.live = released.missing(chunk.base, chunk.end)
 
     def dump(self) -> list[Any]:
         """For a snapshot."""
@@ -196,3 +215,14 @@ def traits_of(record: Published, *, is_timed: bool) -> dict[str, "array[int]"]:
                 values = array(_LETTERS[name], [values[index] for index in record.kept])
             found[name] = values
     return found
+
+
+def dump_traits(partition: "Partition") -> list[Any] | None:
+    """For a snapshot."""
+    return None if partition.traits is None else partition.traits.dump()
+
+
+def load_traits(partition: "Partition", found: list[Any]) -> None:
+    """From a snapshot."""
+    partition.traits = Traits.restored(found)
+    partition.traits.count_live(partition.released)

@@ -414,6 +414,18 @@ _HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.AlterSubscription: lambda b, r: b.alter_subscription(r.topic, r.subscription, r.changes),
     q.DeleteSubscription: lambda b, r: b.delete_subscription(r.topic, r.subscription),
     q.ListSubscriptions: lambda b, r: b.subscriptions(r.topic),
+    q.OpenReader: lambda b, r: b.open_reader(r.topic, r.reader, r.owner, r.start),
+    q.DescribeReader: lambda b, r: b.describe_reader(r.topic, r.reader),
+    q.PlanRanges: lambda b, r: b.plan_ranges(
+        r.topic, r.reader, r.owner, r.max_messages, r.max_bytes, r.after
+    ),
+    q.ReadRange: lambda b, r: b.read_range(
+        r.topic, r.reader, r.owner, r.partition, r.start, r.end, r.bytes_max
+    ),
+    q.CommitReader: lambda b, r: b.commit_reader(r.topic, r.reader, r.owner, r.ends),
+    q.ReleaseReader: lambda b, r: b.release_reader(
+        r.topic, r.reader, r.owner, is_forced=r.is_forced
+    ),
     q.Peek: _peek,
     q.Redrive: _redrive,
     q.PurgeDead: _purge_dead,

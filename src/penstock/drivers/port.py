@@ -35,6 +35,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     has_replay: bool = True
     """A new subscription may start at a position or a time in the past."""
     has_dead_letters: bool = True
+    has_readers: bool = True
+    """`client.reader` works: ranges of offsets can be planned, read and committed."""
     has_priority: bool = False
     has_delay: bool = False
     has_expiry: bool = False

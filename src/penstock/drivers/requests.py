@@ -71,6 +71,63 @@ class ListSubscriptions(msgspec.Struct, frozen=True):
     topic: str | None
 
 
+class OpenReader(msgspec.Struct, frozen=True):
+    """A ReaderState, once `owner` owns the reader, which is created when missing."""
+
+    topic: str
+    reader: str
+    owner: str
+    start: Any
+
+
+class DescribeReader(msgspec.Struct, frozen=True):
+    """A ReaderState."""
+
+    topic: str
+    reader: str
+
+
+class PlanRanges(msgspec.Struct, frozen=True):
+    """A list of PlannedRange: what to read next, held from now on."""
+
+    topic: str
+    reader: str
+    owner: str
+    max_messages: int | None
+    max_bytes: int | None
+    after: dict[int, int] | None
+
+
+class ReadRange(msgspec.Struct, frozen=True):
+    """(list of Frame, offset to go on from): about `bytes_max` bytes of start…end."""
+
+    topic: str
+    reader: str
+    owner: str
+    partition: int
+    start: int
+    end: int
+    bytes_max: int
+
+
+class CommitReader(msgspec.Struct, frozen=True):
+    """None, once everything below these ends is finished."""
+
+    topic: str
+    reader: str
+    owner: str
+    ends: dict[int, int]
+
+
+class ReleaseReader(msgspec.Struct, frozen=True):
+    """None, once the reader is gone."""
+
+    topic: str
+    reader: str
+    owner: str
+    is_forced: bool
+
+
 class Peek(msgspec.Struct, frozen=True):
     """A list of (partition, Frame): held messages, oldest first, leased to nobody."""
 
@@ -121,6 +178,12 @@ Request = (
     | AlterSubscription
     | DeleteSubscription
     | ListSubscriptions
+    | OpenReader
+    | DescribeReader
+    | PlanRanges
+    | ReadRange
+    | CommitReader
+    | ReleaseReader
     | Peek
     | Redrive
     | PurgeDead

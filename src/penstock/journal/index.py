@@ -298,6 +298,18 @@ class Index:
                 offset += 1
             return places
 
+    def run(self, key: int, offset: int, end: int) -> tuple[list[Place], bool]:
+        """Places of the records from `offset` on as far as one segment holds them, or one copy.
+
+        The first place holds `offset`; there is none when nothing does. True for a copy.
+        """
+        with self._lock:
+            places: list[Place] = []
+            if self._locate_dense(key, offset, end, places):
+                return places, False
+            place = self._locate_copy(key, offset)
+            return ([], False) if place is None else ([place], True)
+
     def _locate_dense(self, key: int, offset: int, end: int, places: list[Place]) -> bool:
         """Adds the places of the records from `offset` on that follow without a gap."""
         spans = self._dense.get(key)

@@ -54,6 +54,8 @@ _OTHERS: Final[tuple[Any, ...]] = (
     r.Attached,
     r.Detached,
     r.Started,
+    r.ReaderOpened,
+    r.ReaderMoved,
     r.UnitCommitted,
     r.Missed,
 )

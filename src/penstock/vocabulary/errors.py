@@ -111,6 +111,18 @@ class PositionNotHeld(UsageError):
     code = "position-not-held"
 
 
+class ReaderFenced(UsageError):
+    """A newer owner has opened this reader; this one may not use it any more."""
+
+    code = "reader-fenced"
+
+
+class NotPlanned(UsageError):
+    """A reader may move its progress only forward, and only inside its planned range."""
+
+    code = "not-planned"
+
+
 class AlreadySettled(UsageError):
     """This message object was already acked, nacked or rejected."""
 
@@ -221,6 +233,12 @@ class DeadLetterFull(Unavailable):
     """The dead-letter topic is at its size cap; the source message waits."""
 
     code = "dead-letter-full"
+
+
+class HeldByReader(Unavailable):
+    """The topic is at its `max_bytes`, and only what a reader has planned could be removed."""
+
+    code = "held-by-reader"
 
 
 # -- the store ---------------------------------------------------------------------------------

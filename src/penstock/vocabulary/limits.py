@@ -28,6 +28,12 @@ CREDIT_BYTES_DEFAULT: Final = 64 * MIB
 SLICE_COUNT_MAX: Final = 1_000
 """Most messages handed over under one lease."""
 
+READER_OWNER_BYTES_MAX: Final = 128
+READER_OWNERS_MAX: Final = 256
+"""Former owners a reader remembers: any of them finds itself fenced, also when it opens again."""
+READ_BYTES_DEFAULT: Final = 8 * MIB
+"""About so many bytes of a planned range are read at a time."""
+
 LEASE_S_DEFAULT: Final = 30.0
 RETAIN_S_DEFAULT: Final = 24 * 3600.0
 DEAD_BYTES_MAX_DEFAULT: Final = 1024 * MIB

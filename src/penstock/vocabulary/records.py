@@ -191,6 +191,23 @@ class SubscriptionDeleted(msgspec.Struct, frozen=True):
     subscription_id: int
 
 
+class ReaderOpened(msgspec.Struct, frozen=True):
+    """A reader has a new owner; the one before may not use it any more."""
+
+    topic_id: int
+    subscription_id: int
+    owner: str
+
+
+class ReaderMoved(msgspec.Struct, frozen=True):
+    """How far a reader got, and how far it has planned to read, partition by partition."""
+
+    topic_id: int
+    subscription_id: int
+    progress: tuple[int, ...]
+    planned: tuple[int, ...]
+
+
 class Attached(msgspec.Struct, frozen=True):
     """A consumer joined the subscription."""
 
@@ -259,6 +276,8 @@ Record = (
     | SubscriptionCreated
     | SubscriptionAltered
     | SubscriptionDeleted
+    | ReaderOpened
+    | ReaderMoved
     | Attached
     | Detached
     | Started

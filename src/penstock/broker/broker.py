@@ -18,7 +18,7 @@ from penstock.broker.mailbox import DIRECT, Mailbox, Target
 from penstock.broker.reading import Reading
 from penstock.broker.rebuild import Rebuild, started
 from penstock.broker.threads import Threads
-from penstock.broker.units import Committing
+from penstock.broker.units import Units
 from penstock.delivery import admin, settle
 from penstock.delivery.apply import remove_subscription
 from penstock.delivery.publish import Duplicate, decide_publish
@@ -26,7 +26,6 @@ from penstock.delivery.reader import refuse_reader
 from penstock.delivery.retention import NEVER, decide_retention, retained_until
 from penstock.delivery.shared import due
 from penstock.delivery.state import Consumer, Subscription, Topic
-from penstock.delivery.units import Claims
 from penstock.journal.disk import Disk
 from penstock.journal.recovery import open_journal
 from penstock.journal.settings import JournalSettings
@@ -49,7 +48,6 @@ from penstock.vocabulary.records import (
     Ranges,
     Skipped,
 )
-from penstock.vocabulary.units import UnitWish
 
 SPACE_CHECK_MS = 1_000
 
@@ -71,7 +69,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     kept: tuple[int, ...] | None = None
 
 
-class Broker(Reading):
+class Broker(Units, Reading):
     """An open broker on one journal."""
 
     def __init__(self, engine: Engine, keeper: Keeper) -> None:
@@ -214,22 +212,6 @@ class Broker(Reading):
         engine.is_blocked = (
             self._is_full or self.is_draining or engine.is_closed or self.journal.failed is not None
         )
-
-    def commit_unit(self, wish: UnitWish, claims: Claims, mailbox: Mailbox, target: Target) -> None:
-        """Commits publishes and acks as one; the target gets a list, one for each batch.
-
-        Raises AckRefused, UnitTooLarge and what `publish` raises: nothing is stored then.
-        """
-
-        def find_topic(name: str) -> Topic:
-            if self.engine.is_blocked:
-                self._check_publish()
-            return self._topic_to_publish(name)
-
-        Committing(
-            self.engine, wish, claims, mailbox, target, find_topic=find_topic,
-            durability=self._levels[Durability.SYNCED],
-        )()  # fmt: skip
 
     def _topic_to_publish(self, name: str) -> Topic:
         if names.is_dead_topic(name):

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.broker.administration import Administration
 from penstock.broker.engine import Engine
 from penstock.broker.mailbox import DIRECT, Mailbox, Target
 from penstock.delivery import units
@@ -85,3 +86,27 @@ class Committing:
         except Exception as error:  # noqa: BLE001 - the waiter gets whatever went wrong
             answer = error
         self._mailbox.post([(self._target, answer)])
+
+
+class Units(Administration):
+    """The part of a Broker that commits units."""
+
+    _levels: dict[Durability, Durability]
+    _check_publish: Callable[[], None]
+    _topic_to_publish: Callable[[str], Topic]
+
+    def commit_unit(self, wish: UnitWish, claims: Claims, mailbox: Mailbox, target: Target) -> None:
+        """Commits publishes and acks as one; the target gets a list, one for each batch.
+
+        Raises AckRefused, UnitTooLarge and what `publish` raises: nothing is stored then.
+        """
+
+        def find_topic(name: str) -> Topic:
+            if self.engine.is_blocked:
+                self._check_publish()
+            return self._topic_to_publish(name)
+
+        Committing(
+            self.engine, wish, claims, mailbox, target, find_topic=find_topic,
+            durability=self._levels[Durability.SYNCED],
+        )()  # fmt: skip

@@ -1,5 +1,7 @@
 """A unit is decided whole: what is refused leaves no trace, a retry gets the first answer."""
 
+from typing import Any
+
 import pytest
 
 from penstock.batch import encode_many
@@ -12,6 +14,8 @@ from penstock.delivery.units import Claims, Places
 from penstock.vocabulary import limits
 from penstock.vocabulary.errors import (
     AckRefused,
+    InvalidArgument,
+    MalformedBatch,
     PublisherFenced,
     PublisherForgotten,
     Unavailable,
@@ -150,10 +154,12 @@ def test_a_publish_that_is_refused_takes_the_others_back() -> None:
     bench = Bench()
     bench.publish(bench.out, 1, publisher=GENERATED, epoch=5)
     before = snapshot_of(bench)
-    fenced = wish(part(1, epoch=5), part(0, epoch=4), publisher=GENERATED)
+    source = bench.source.partitions[0]
+    fenced = wish(part(0), part(0, epoch=4), publisher=GENERATED)
     with pytest.raises(PublisherFenced):
-        bench.decide(fenced)
+        units.decide_unit(bench.state, fenced, [source, bench.home], [], bench.wall)
     assert snapshot_of(bench) == before
+    assert (source.reserved, GENERATED in (source.publishers or {})) == (3, False)
     forgotten = wish(part(0), part(7), publisher=b"\x02" + bytes(15))
     bench.home.publishers = None
     with pytest.raises(PublisherForgotten):
@@ -174,6 +180,37 @@ def test_a_batch_that_is_under_way_makes_the_unit_wait_without_a_trace() -> None
     assert isinstance(found, InFlight)
     assert snapshot_of(bench) == before
     assert second.reserved == second.next_offset == 3
+
+
+def test_whatever_goes_wrong_half_way_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.publish(bench.out, 1)
+    before = snapshot_of(bench)
+    calls: list[Partition] = []
+
+    def second_fails(partition: Partition, *rest: Any) -> Any:
+        calls.append(partition)
+        if len(calls) == 3:
+            raise MalformedBatch("bad bytes")
+        return decide_publish(partition, *rest)
+
+    monkeypatch.setattr(units, "decide_publish", second_fails)
+    source = bench.source.partitions[0]
+    asked = wish(part(1), part(0, epoch=9), part(2))
+    with pytest.raises(MalformedBatch):
+        units.decide_unit(bench.state, asked, [bench.home, source, bench.home], [], bench.wall)
+    assert snapshot_of(bench) == before
+    assert source.reserved == 3
+    assert {key: known.epoch for key, known in (source.publishers or {}).items()} == {NAMED: 0}
+
+
+def test_batches_of_one_partition_rise() -> None:
+    bench = Bench()
+    before = snapshot_of(bench)
+    for parts in ((part(0), part(0)), (part(3), part(1)), (part(0, epoch=1), part(1))):
+        with pytest.raises(InvalidArgument, match="rising"):
+            bench.decide(wish(*parts))
+    assert snapshot_of(bench) == before
 
 
 def test_a_batch_stored_before_is_told_so() -> None:

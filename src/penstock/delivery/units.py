@@ -17,6 +17,7 @@ from penstock.vocabulary import limits
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.errors import (
     AckRefused,
+    InvalidArgument,
     PublisherFenced,
     PublisherForgotten,
     Unavailable,
@@ -99,6 +100,8 @@ def decide_unit(
     Raises AckRefused, Unsupported, PublisherFenced, PublisherForgotten.
     """
     _examine(state, claims)
+    if _is_under_way(wish, partitions):
+        return InFlight()
     decisions = _reserve(wish, partitions, now_wall)
     if isinstance(decisions, InFlight):
         return decisions
@@ -196,6 +199,31 @@ def _is_waiting(cursor: Cursor, offset: int) -> bool:
 
 
 # -- publishes -----------------------------------------------------------------------------------
+
+
+def _is_under_way(wish: UnitWish, partitions: list[Partition]) -> bool:
+    """True when a batch is decided and not yet durable: ask again when it is. Changes nothing.
+
+    Raises what deciding a batch would raise, before any of them is decided.
+    """
+    own: dict[Partition, tuple[int, int]] = {}
+    for part, partition in zip(wish.parts, partitions, strict=True):
+        known = (partition.publishers or {}).get(wish.publisher)
+        last = part.sequence + part.count - 1
+        if partition in own and (part.epoch, part.sequence) <= own[partition]:
+            raise InvalidArgument("the batches of a unit have rising sequences in each partition")
+        if partition not in own:
+            if known is None and part.sequence and is_generated(wish.publisher):
+                raise _forgotten()
+            if known is not None and part.epoch < known.epoch:
+                raise PublisherFenced(
+                    f"publisher epoch {part.epoch} is over: epoch {known.epoch} has published since"
+                )
+            is_same = known is not None and part.epoch == known.epoch and last > known.last
+            if is_same and known is not None and part.sequence <= known.decided > known.last:
+                return True
+        own[partition] = (part.epoch, last)
+    return False
 
 
 def _reserve(

@@ -54,6 +54,15 @@ def test_creating_twice_is_harmless_and_differently_is_not(penstock: Penstock) -
     assert "[topic-exists]" in answer.err
 
 
+def test_a_topic_may_replace_what_waits(penstock: Penstock) -> None:
+    penstock("topics", "create", "status", "--on-duplicate", "replace")
+    found = penstock("topics", "describe", "status", "--json").json()
+    assert found["policy"] == {"on_duplicate": "replace"}
+    assert "duplicates  replace" in penstock("topics", "describe", "status").out
+    assert penstock("topics", "create", "other", "--on-duplicate", "both").code == 2
+    assert penstock("topics", "alter", "status", "--on-duplicate", "drop").code == 2
+
+
 def test_a_topic_is_described(penstock: Penstock) -> None:
     penstock("topics", "create", "orders", "--durability", "written", "--retain", "forever")
     penstock("subscriptions", "create", "orders", "billing")

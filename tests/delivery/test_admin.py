@@ -125,6 +125,7 @@ def test_a_topic_has_between_one_and_1024_partitions(world: World, partitions: i
         {"retain_s": -1.0},
         {"retain_s": float("inf")},
         {"retain_s": float("nan")},
+        {"on_duplicate": "keep"},
     ],
     ids=str,
 )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.batch import encode_many
@@ -22,7 +23,8 @@ from penstock.vocabulary.errors import (
     UnitTooLarge,
     Unsupported,
 )
-from penstock.vocabulary.policy import SubscriptionPolicy
+from penstock.vocabulary.message import Message
+from penstock.vocabulary.policy import OnDuplicate, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Published, Settled, Unit, UnitCommitted
 from penstock.vocabulary.units import Part, UnitWish
 from tests.delivery.world import GENERATED, NAMED, World, claim
@@ -62,7 +64,7 @@ def test_one_record_holds_the_publishes_the_acks_and_its_number() -> None:
     unit, places = bench.decide(wish(part(0), part(1)), [(bench.consumer, [claim(lease, (0, 2))])])
     kinds = [type(each) for each in unit.records]
     assert kinds == [Published, Published, Settled, UnitCommitted]
-    assert places == ((0, False, None), (1, False, None))
+    assert places == ((0, False, None, None), (1, False, None, None))
     assert count(bench.subscription).leased == 3
     bench.apply(unit)
     found = count(bench.subscription)
@@ -204,6 +206,62 @@ def test_whatever_goes_wrong_half_way_is_taken_back(monkeypatch: pytest.MonkeyPa
     assert {key: known.epoch for key, known in (source.publishers or {}).items()} == {NAMED: 0}
 
 
+def test_a_batch_whose_ids_do_not_fit_is_refused_before_anything_changes() -> None:
+    bench = Bench()
+    lease = bench.deliver_one(bench.consumer)
+    before = snapshot_of(bench)
+    batch = encode_many([Message(body=b"a", id="1"), Message(body=b"b", id="2")])
+    wrong = Part("out", 0, batch, 5, 0, 0)
+    with pytest.raises(MalformedBatch, match="2 ids for 5"):
+        bench.decide(wish(wrong), [(bench.consumer, [claim(lease)])])
+    assert snapshot_of(bench) == before
+
+
+def test_an_id_known_already_is_told_and_the_rest_is_stored() -> None:
+    bench = Bench()
+    one = encode_many([Message(body=b"a", id="1")])
+    both = encode_many([Message(body=b"a", id="1"), Message(body=b"b", id="2")])
+    unit, _ = bench.decide(wish(Part("out", 0, one, 1, 0, 0)))
+    bench.apply(unit)
+    again = wish(Part("out", 0, both, 2, 0, 1), sequence=1)
+    unit, places = bench.decide(again)
+    bench.apply(unit)
+    assert places == ((1, False, (1,), {0: 0}),)
+    assert units.first_outcome(bench.state, again) == places
+    state = State()
+    units.load_units(
+        state,
+        msgspec.msgpack.decode(msgspec.msgpack.encode(units.dump_units(bench.state)), strict=False),
+    )
+    assert units.first_outcome(state, again) == places
+
+
+def test_a_unit_may_replace_the_message_it_acks_late() -> None:
+    bench = World()
+    policy = TopicPolicy(on_duplicate=OnDuplicate.REPLACE)
+    topic = bench.topic("jobs", policy=policy)
+    subscription = bench.subscribe(topic)
+    consumer = bench.join(subscription)
+    batch = encode_many([Message(body=b"a", id="1")])
+    home = topic.partitions[0]
+    unit, _ = decided(bench, wish(Part("jobs", 0, batch, 1, 0, 0)), home, [])
+    bench.apply(unit)
+    lease = bench.deliver_one(consumer)
+    bench.wait(31)
+    bench.expire(subscription)
+    asked = wish(Part("jobs", 0, batch, 1, 0, 1), sequence=1)
+    unit, _ = decided(bench, asked, home, [(consumer, [claim(lease)])])
+    bench.apply(unit)
+    found = count(subscription)
+    assert (found.acked, found.waiting, found.leased, unexplained(found)) == (1, 1, 0, 0)
+
+
+def decided(world: World, asked: UnitWish, home: Partition, claims: Claims) -> tuple[Unit, Places]:
+    found = units.decide_unit(world.state, asked, [home], claims, world.wall)
+    assert not isinstance(found, InFlight)
+    return found
+
+
 def test_batches_of_one_partition_rise() -> None:
     bench = Bench()
     before = snapshot_of(bench)
@@ -217,7 +275,7 @@ def test_a_batch_stored_before_is_told_so() -> None:
     bench = Bench()
     bench.publish(bench.out, 1)
     unit, places = bench.decide(wish(part(0), part(1)))
-    assert places == ((0, True, None), (1, False, None))
+    assert places == ((0, True, None, None), (1, False, None, None))
     bench.apply(unit)
     assert bench.home.next_offset == 2
 
@@ -305,7 +363,7 @@ def test_a_snapshot_keeps_the_outcomes_and_seeing_a_record_again_is_harmless() -
     for record in records:
         assert isinstance(record, UnitCommitted)
         units.apply_unit_committed(state, record, Effects(0, 0))
-    assert units.first_outcome(state, wish(sequence=1)) == ((1, False, None),)
+    assert units.first_outcome(state, wish(sequence=1)) == ((1, False, None, None),)
     assert (state.units[NAMED].newest, len(state.units[NAMED].places)) == (2, 3)
     assert units.dump_units(State()) is None
 

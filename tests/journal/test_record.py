@@ -84,9 +84,15 @@ KINDS: dict[type, st.SearchStrategy[r.Record]] = {
         u64,
         u64,
         i64,
-        st.lists(st.tuples(st.none() | u64, st.booleans(), st.none() | offsets), max_size=3).map(
-            tuple
-        ),
+        st.lists(
+            st.tuples(
+                st.none() | u64,
+                st.booleans(),
+                st.none() | offsets,
+                st.none() | st.dictionaries(u32, u64),
+            ),
+            max_size=3,
+        ).map(tuple),
     ),
     r.Missed: st.builds(r.Missed, u32, u16, u32, ranges, text),
 }

@@ -21,7 +21,7 @@ from penstock.broker.threads import Threads
 from penstock.broker.units import Units
 from penstock.delivery import admin, settle
 from penstock.delivery.apply import remove_subscription
-from penstock.delivery.publish import Duplicate, decide_publish
+from penstock.delivery.publish import Decided, Duplicate, decide_publish
 from penstock.delivery.reader import refuse_reader
 from penstock.delivery.retention import NEVER, decide_retention, retained_until
 from penstock.delivery.shared import due
@@ -67,6 +67,8 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     durability: Durability
     is_duplicate: bool
     kept: tuple[int, ...] | None = None
+    places: dict[int, int] | None = None
+    """Offsets of messages that were stored before, by their index, where known."""
 
 
 class Broker(Units, Reading):
@@ -170,8 +172,13 @@ class Broker(Units, Reading):
                 stored = Stored(decision.base, level, is_duplicate=False, kept=decision.kept)
                 engine.submit(decision, (mailbox, target, stored))
             elif type(decision) is Duplicate:
-                answer = Stored(decision.base, level, is_duplicate=True)
+                places = decision.places
+                answer = Stored(decision.base, level, is_duplicate=True, places=places)
                 engine.after_pending((mailbox, target, answer))
+            elif type(decision) is Decided:
+                part = decision.published
+                stored = Stored(part.base, level, False, part.kept, decision.places)  # noqa: FBT003
+                engine.submit(decision.record, (mailbox, target, stored))
             else:
                 engine.after_pending((DIRECT, self._again(
                     topic_name, partition, batch, count, publisher, epoch, sequence, mailbox, target

@@ -249,7 +249,7 @@ class Engine:
         subscription = self.state.subscriptions.get(record.subscription_id)
         if subscription is not None:
             cursor = subscription.cursors[record.partition]
-            cursor.settling -= sum(end - start for start, end in record.ranges)
+            cursor.settling -= record.count
             if subscription.keys is not None:
                 subscription.keys.decided.pop(id(record), None)
                 if subscription.keys.is_moving:
@@ -334,11 +334,13 @@ class Engine:
         index = self.journal.index
         for key, start, end in effects.released:
             index.release(key, start, end)
+        for key, base, mask in effects.scattered:
+            index.release_mask(key, base, mask)
         for key in effects.forgotten:
             index.forget(key)
 
     def _act(self, effects: Effects, letters: dict[Mailbox, list[Letter]]) -> None:
-        if effects.released or effects.forgotten:
+        if effects.released or effects.scattered or effects.forgotten:
             self.release(effects)
         for number in effects.attached:
             consumer = self.consumers.get(number)

@@ -23,6 +23,7 @@ from penstock.delivery.snapshot import (
     topic_state,
 )
 from penstock.delivery.state import Cursor, Partition, State, Topic
+from penstock.delivery.unique import forget_ids
 from penstock.delivery.units import forget_units
 from penstock.journal.journal import Journal
 from penstock.vocabulary.errors import StoreDamaged
@@ -71,6 +72,7 @@ def _row(engine: Engine, number: int, wall: int) -> list[Any]:
         return []
     for partition in topic.partitions:
         forget_publishers(partition, wall)
+        forget_ids(partition, wall)
     spans = [engine.journal.index.state(partition.key) for partition in topic.partitions]
     return [(topic_state(topic), spans)]
 
@@ -150,6 +152,8 @@ class Rebuild:
                 topic.applied = position
         for key, start, end in effects.released:
             self.journal.index.release(key, start, end)
+        for key, base, mask in effects.scattered:
+            self.journal.index.release_mask(key, base, mask)
         for key in effects.forgotten:
             self.journal.index.forget(key)
 

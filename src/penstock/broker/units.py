@@ -23,6 +23,7 @@ class StoredPart(msgspec.Struct, frozen=True, gc=False):
     durability: Durability
     is_duplicate: bool
     kept: tuple[int, ...] | None = None
+    places: dict[int, int] | None = None
 
 
 class Committing:
@@ -74,8 +75,8 @@ class Committing:
 
     def _answer(self, places: Places, *, is_retry: bool) -> list[StoredPart]:
         return [
-            StoredPart(base, self._durability, is_retry or is_duplicate, kept)
-            for base, is_duplicate, kept in places
+            StoredPart(base, self._durability, is_retry or is_duplicate, kept, known)
+            for base, is_duplicate, kept, known in places
         ]
 
     def _again(self, answer: Any) -> None:

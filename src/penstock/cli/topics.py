@@ -11,6 +11,7 @@ from penstock.cli.output import Output, duration, moment, number, plural, size
 from penstock.cli.parser import BadUsage
 from penstock.vocabulary.limits import RETAIN_S_DEFAULT
 from penstock.vocabulary.message import Durability
+from penstock.vocabulary.policy import OnDuplicate
 
 
 def _add_name(parser: ArgumentParser) -> None:
@@ -34,12 +35,23 @@ def _add_policy(parser: ArgumentParser) -> None:
     )
 
 
+def _add_on_duplicate(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--on-duplicate",
+        choices=[str(each) for each in OnDuplicate],
+        help="what a message with a known id does: it is not stored again (drop, default), or "
+        "takes the place of those that wait (replace)",
+    )
+
+
 def _policy(arguments: Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if arguments.durability is not None:
         found["durability"] = arguments.durability
     if arguments.retain is not ...:
         found["retain_s"] = arguments.retain
+    if getattr(arguments, "on_duplicate", None) is not None:  # chosen once, not to be altered
+        found["on_duplicate"] = arguments.on_duplicate
     return found
 
 
@@ -90,6 +102,7 @@ async def run_describe(arguments: Namespace, output: Output) -> int:
             "created": moment(topic["created_at"]),
             "durability": policy.get("durability", Durability.SYNCED),
             "retain": duration(policy.get("retain_s", RETAIN_S_DEFAULT)),
+            "duplicates": policy.get("on_duplicate", OnDuplicate.DROP),
         }
     )
     if subscriptions:
@@ -145,6 +158,7 @@ def add_create(parser: ArgumentParser) -> None:
     _add_name(parser)
     parser.add_argument("--partitions", type=values.positive, default=1, metavar="N")
     _add_policy(parser)
+    _add_on_duplicate(parser)
 
 
 async def run_create(arguments: Namespace, output: Output) -> int:

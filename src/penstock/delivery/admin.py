@@ -20,7 +20,7 @@ from penstock.vocabulary.errors import (
     Unsupported,
 )
 from penstock.vocabulary.message import Durability, Kind
-from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.policy import OnDuplicate, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import (
     SubscriptionAltered,
     SubscriptionCreated,
@@ -69,6 +69,10 @@ def check_topic_policy(policy: TopicPolicy) -> None:
         )
     if policy.retain_s is not None and not 0 <= policy.retain_s < float("inf"):
         raise InvalidArgument(f"retain_s must be 0 or more seconds, not {policy.retain_s}")
+    if policy.on_duplicate not in list(OnDuplicate):
+        raise InvalidArgument(
+            f"on_duplicate must be 'drop' or 'replace', not {policy.on_duplicate!r:.80}"
+        )
 
 
 def check_subscription_policy(policy: SubscriptionPolicy) -> None:
@@ -116,6 +120,11 @@ def decide_create_topic(
 def decide_alter_topic(topic: Topic, policy: TopicPolicy) -> TopicAltered | None:
     """A record for the new policy, or None when nothing changes."""
     check_topic_policy(policy)
+    if policy.on_duplicate != topic.policy.on_duplicate:
+        raise InvalidArgument(
+            f"on_duplicate of topic {topic.name!r} is {str(topic.policy.on_duplicate)!r} and "
+            "cannot change: older ids are not known; create another topic"
+        )
     return None if policy == topic.policy else TopicAltered(topic.id, policy)
 
 

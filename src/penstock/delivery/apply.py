@@ -7,8 +7,17 @@ bytes are free, which subscriptions have something to hand out, what is doomed.
 from collections.abc import Callable
 from typing import Any, Final
 
+from penstock.batch.given import messages_in
 from penstock.delivery.effects import Effects
-from penstock.delivery.holding import drop_retained, forget_trials, lose, release, remove, retain
+from penstock.delivery.holding import (
+    drop_retained,
+    forget_trials,
+    lose,
+    release,
+    release_mask,
+    remove,
+    retain,
+)
 from penstock.delivery.leases import make_ready, withdraw
 from penstock.delivery.once import apply_missed
 from penstock.delivery.ranges import RangeMap, RangeSet
@@ -24,8 +33,9 @@ from penstock.delivery.state import (
     Trial,
     bit_ranges,
 )
-from penstock.delivery.tokens import note_finished
+from penstock.delivery.tokens import QOS_2, note_finished
 from penstock.delivery.traits import Traits, is_plain, traits_of
+from penstock.delivery.unique import remember
 from penstock.delivery.units import apply_unit_committed
 from penstock.vocabulary import names
 from penstock.vocabulary import records as r
@@ -72,6 +82,7 @@ def apply_published(state: State, record: r.Published, effects: Effects) -> None
     _remember_publisher(partition, record)
     if not is_plain(record.batch):
         _note_traits(partition, record, effects)
+        remember(partition, record)
     if record.target:
         partition.aimed = partition.aimed or RangeSet()
         partition.aimed.add(base, end)
@@ -136,8 +147,14 @@ def _remember_publisher(partition: Partition, record: r.Published) -> None:
             return
         former = publisher.former or Publisher(record.epoch, record.published_at)
         publisher.former = publisher = former
-    publisher.first = record.sequence if record.kept is None else record.sequence + record.kept[0]
-    publisher.last = publisher.first + record.count - 1
+    if record.kept is None:
+        publisher.first, publisher.last = record.sequence, record.sequence + record.count - 1
+    else:
+        count = messages_in(record.batch)
+        publisher.last = record.sequence + count - 1
+        # Only when the end of the batch was kept do its places follow from the first one's.
+        is_end = record.kept[0] == count - record.count
+        publisher.first = record.sequence + record.kept[0] if is_end else -1
     publisher.base = record.base
     publisher.used_at = record.published_at
     publisher.decided = max(publisher.decided, publisher.last)
@@ -193,12 +210,12 @@ def _delivered(state: State, record: r.Delivered, effects: Effects) -> None:
     _catch_up(cursor.partition, record.end, effects)
     if cursor.trials is None:
         cursor.trials = RangeMap()
-    runs = [(record.start, record.end)]
-    if record.mask:
-        runs = bit_ranges(int.from_bytes(record.mask, "little"), record.start)
-    size = sum(high - low for low, high in runs)
     out = 2 if record.is_alone else 1
-    for low, high in [gap for run in runs for gap in cursor.done.gaps(*run)]:
+    if record.mask:
+        _delivered_scattered(cursor, cursor.trials, record, out)
+        return
+    size = record.end - record.start
+    for low, high in cursor.done.gaps(record.start, record.end):
         for start, end, found in list(cursor.trials.runs(low, high)):
             trial = UNTRIED if found is None else found
             cursor.trials.set(start, end, (trial[0] + 1, trial[1], trial[2], size, out))
@@ -207,30 +224,64 @@ def _delivered(state: State, record: r.Delivered, effects: Effects) -> None:
             withdraw(cursor, low, high)
 
 
+def _delivered_scattered(cursor: Cursor, trials: RangeMap, record: r.Delivered, out: int) -> None:
+    mask = int.from_bytes(record.mask, "little")
+    size = mask.bit_count()
+    mask &= ~cursor.done.within_mask(record.start, mask)
+    for part, found in trials.split_mask(record.start, mask):
+        trial = UNTRIED if found is None else found
+        trials.set_mask(record.start, part, (trial[0] + 1, trial[1], trial[2], size, out))
+    if cursor.delayed:
+        for low, high in bit_ranges(mask, record.start):
+            withdraw(cursor, low, high)
+
+
 def _settled(state: State, record: r.Settled, effects: Effects) -> None:
     subscription = state.subscriptions[record.subscription_id]
     cursor = subscription.cursors[record.partition]
     partition = cursor.partition
     _catch_up(partition, record.ranges[-1][1], effects)
-    outcome = record.outcome
+    if record.mask:
+        _settled_scattered(cursor, record, effects)
+        return
     for start, end in record.ranges:
         for low, high in cursor.done.add(start, end):
-            count = high - low
-            if outcome == r.Outcome.ACKED:
-                cursor.acked += count
-            elif outcome == r.Outcome.DEAD:
-                cursor.dead += count
-            elif outcome == r.Outcome.EXPIRED:
-                cursor.expired += count
-            else:
-                cursor.dropped += count
-            if subscription.policy.qos == 2:  # noqa: PLR2004 - a level, not a number
+            _count_settled(cursor, record.outcome, high - low)
+            if subscription.policy.qos == QOS_2:
                 note_finished(cursor, low, high)
             forget_trials(cursor, low, high)
             if cursor.delayed:
                 withdraw(cursor, low, high)
             if subscription.is_durable:
                 release(partition, low, high, effects)
+
+
+def _settled_scattered(cursor: Cursor, record: r.Settled, effects: Effects) -> None:
+    start, partition = record.ranges[0][0], cursor.partition
+    fresh = cursor.done.add_mask(start, int.from_bytes(record.mask, "little"))
+    _count_settled(cursor, record.outcome, fresh.bit_count())
+    if cursor.subscription.policy.qos == QOS_2:
+        for low, high in bit_ranges(fresh, start):
+            note_finished(cursor, low, high)
+    if cursor.reasons or cursor.doomed is not None or cursor.delayed:
+        for low, high in bit_ranges(fresh, start):
+            forget_trials(cursor, low, high)
+            withdraw(cursor, low, high)
+    elif cursor.trials:
+        cursor.trials.clear_mask(start, fresh)
+    if cursor.subscription.is_durable:
+        release_mask(partition, start, fresh, effects)
+
+
+def _count_settled(cursor: Cursor, outcome: r.Outcome, count: int) -> None:
+    if outcome == r.Outcome.ACKED:
+        cursor.acked += count
+    elif outcome == r.Outcome.DEAD:
+        cursor.dead += count
+    elif outcome == r.Outcome.EXPIRED:
+        cursor.expired += count
+    else:
+        cursor.dropped += count
 
 
 def _returned(state: State, record: r.Returned, effects: Effects) -> None:

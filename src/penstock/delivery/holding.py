@@ -5,7 +5,7 @@ from typing import Final
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import void_leases, withdraw
 from penstock.delivery.ranges import RangeSet
-from penstock.delivery.state import Cursor, Partition
+from penstock.delivery.state import Cursor, Partition, bit_ranges
 from penstock.vocabulary.records import Published, Ranges
 
 ROW_MS: Final = 1_000
@@ -31,6 +31,27 @@ def release(partition: Partition, start: int, end: int, effects: Effects) -> Non
             traits = partition.traits
             if traits is not None and not traits.release(fresh_low, fresh_high):
                 partition.traits = None
+
+
+def release_mask(partition: Partition, base: int, mask: int, effects: Effects) -> None:
+    """The same for the offsets of these bits, counted from `base`."""
+    if partition.retained or partition.aimed:
+        for low, high in bit_ranges(mask, base):
+            release(partition, low, high, effects)
+        return
+    for subscription in partition.topic.durable_subscriptions():
+        mask = subscription.cursors[partition.index].done.within_mask(base, mask)
+    fresh = partition.released.add_mask(base, mask)
+    if not fresh:
+        return
+    count = fresh.bit_count()
+    if partition.held > 0:
+        partition.held_bytes -= partition.held_bytes * count // partition.held
+    partition.held -= count
+    effects.scattered.append((partition.key, base, fresh))
+    traits = partition.traits
+    if traits is not None and not traits.release_mask(base, fresh):
+        partition.traits = None
 
 
 def _outside(parts: list[tuple[int, int]], rows: list[list[int]]) -> list[tuple[int, int]]:

@@ -96,7 +96,10 @@ class Keys:
                 yield slots_of(lease.cursor, open_offsets(lease))
         for record in self.decided.values():
             cursor = subscription.cursors[record.partition]
-            yield slots_of(cursor, offsets_in(record.ranges))
+            offsets = np.sort(offsets_in(record.ranges))
+            if isinstance(record, Settled) and record.mask:
+                offsets = places_in(int.from_bytes(record.mask, "little")) + offsets[0]
+            yield slots_of(cursor, offsets)
         self.ghosts = [g for g in self.ghosts if g.deadline > now and g.consumer in self.members]
         for ghost in self.ghosts:
             yield ghost.slots

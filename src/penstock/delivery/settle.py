@@ -5,7 +5,8 @@ gone; the record makes it true.
 """
 
 from penstock.delivery.keyed import later_of_key
-from penstock.delivery.leases import close_bits, withdraw
+from penstock.delivery.leases import close_bits, close_mask, withdraw
+from penstock.delivery.line import offsets_in
 from penstock.delivery.offers import mask_of
 from penstock.delivery.once import decide_missed, is_shade, take_back
 from penstock.delivery.state import Consumer, Cursor, Lease, Subscription, bit_ranges
@@ -15,6 +16,8 @@ from penstock.vocabulary.claims import Claim, Refusal
 from penstock.vocabulary.records import Cause, Missed, Outcome, Ranges, Returned, Settled
 
 _NONCE = 0x9E3779B97F4A7C15
+SCATTERED = 8
+"""More ranges than these are acked by their bits."""
 
 
 def decide_ack(consumer: Consumer, claims: list[Claim]) -> tuple[list[Settled], list[Refusal]]:
@@ -24,11 +27,42 @@ def decide_ack(consumer: Consumer, claims: list[Claim]) -> tuple[list[Settled], 
         return [], []
     accepted: dict[Cursor, list[tuple[int, int]]] = {}
     refused: list[Refusal] = []
+    scattered: list[Settled] = []
     for claim in claims:
+        if len(claim.ranges) > SCATTERED:
+            record = _ack_scattered(consumer, claim)
+            if record is not None:
+                scattered.append(record)
+                continue
         cursor, closed = _close(consumer, claim, refused)
         if closed:
             accepted.setdefault(cursor, []).extend(closed)
-    return [_settled(cursor, ranges, Outcome.ACKED) for cursor, ranges in accepted.items()], refused
+    records = [_settled(cursor, ranges, Outcome.ACKED) for cursor, ranges in accepted.items()]
+    return scattered + records, refused
+
+
+def _ack_scattered(consumer: Consumer, claim: Claim) -> Settled | None:
+    """Many small ranges of one lease at once; None when one of them must be looked at alone."""
+    lease = consumer.leases.get(claim.lease_id)
+    start, end = claim.ranges[0][0], claim.ranges[-1][1]
+    if lease is None or start < lease.start or end > lease.end:
+        return None
+    mask = mask_of(offsets_in(claim.ranges) - start, end - start)
+    bits = mask << (start - lease.start)
+    if lease.mask() & bits != bits:
+        return None
+    close_mask(lease, bits)
+    cursor = lease.cursor
+    cursor.settling += mask.bit_count()
+    subscription = cursor.subscription
+    data = mask.to_bytes((end - start + 7) // 8, "little")
+    record = Settled(
+        subscription.topic.id, cursor.partition.index, subscription.id, Outcome.ACKED,
+        ((start, end),), data,
+    )  # fmt: skip
+    if subscription.keys is not None:
+        subscription.keys.decided[id(record)] = record
+    return record
 
 
 def _settled(cursor: Cursor, ranges: list[tuple[int, int]], outcome: Outcome) -> Settled:

@@ -11,6 +11,7 @@ from penstock.delivery.reader import dump_reader, load_reader
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
 from penstock.delivery.tokens import dump_finished, load_finished
 from penstock.delivery.traits import dump_traits, load_traits
+from penstock.delivery.unique import dump_ids, load_ids
 from penstock.delivery.units import dump_units, load_units
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
@@ -25,7 +26,10 @@ class Extra(NamedTuple):
 
 
 TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
-PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("traits", dump_traits, load_traits),)
+PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("traits", dump_traits, load_traits),
+    Extra("ids", dump_ids, load_ids),
+)
 SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("reader", dump_reader, load_reader),)
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (Extra("finished", dump_finished, load_finished),)
 STATE_EXTRAS: Final[tuple[Extra, ...]] = (Extra("units", dump_units, load_units),)

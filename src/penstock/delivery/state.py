@@ -6,6 +6,8 @@ after a restart. Objects are small on purpose: there may be 100,000 topics.
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from penstock.delivery.dedup import Window
+from penstock.delivery.pending import Pending
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.traits import Traits
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
@@ -64,7 +66,7 @@ class Partition:
 
     __slots__ = (
         "aimed", "held", "held_bytes", "index", "key", "lost", "mean_bytes", "next_offset",
-        "publishers", "released", "reserved", "retained", "topic", "traits",
+        "publishers", "released", "reserved", "retained", "seen", "topic", "traits",
     )  # fmt: skip
 
     def __init__(self, topic: "Topic", index: int) -> None:
@@ -81,6 +83,8 @@ class Partition:
         """Held messages sent to one subscription only (redrive): later ones start without them."""
         self.traits: Traits | None = None
         """Keys, priorities and times of the held messages that have any."""
+        self.seen: Window | Pending | None = None
+        """Given ids: those of a window, or all that wait where newer messages replace older."""
         self.held = 0
         """Messages not released."""
         self.held_bytes = 0

@@ -9,15 +9,18 @@ from typing import Any
 
 import msgspec
 
+from penstock.batch.given import given_ids
 from penstock.delivery import settle
 from penstock.delivery.effects import Effects
-from penstock.delivery.publish import Duplicate, InFlight, decide_publish, is_generated
+from penstock.delivery.publish import Decided, Duplicate, InFlight, decide_publish, is_generated
 from penstock.delivery.state import Consumer, Cursor, Lease, Partition, Publisher, State, UnitBook
+from penstock.delivery.traits import is_plain
 from penstock.vocabulary import limits
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.errors import (
     AckRefused,
     InvalidArgument,
+    MalformedBatch,
     PublisherFenced,
     PublisherForgotten,
     Unavailable,
@@ -31,6 +34,8 @@ Claims = list[tuple[Consumer, list[Claim]]]
 Places = tuple[Placed, ...]
 Refused = tuple[str, int, int, str]
 """Topic, partition, offset, why."""
+
+Decision = Published | Decided | Duplicate
 
 LISTED_MAX = 3
 
@@ -102,30 +107,41 @@ def decide_unit(
     _examine(state, claims)
     if _is_under_way(wish, partitions):
         return InFlight()
+    # Acks first: a batch may replace a message that waits, also one that this unit acks late.
+    settled = _settle(claims)
     decisions = _reserve(wish, partitions, now_wall)
-    if isinstance(decisions, InFlight):
-        return decisions
-    records: list[Record] = [each for each in decisions if isinstance(each, Published)]
+    records = [record for each in decisions for record in _records(each)]
     places = tuple(_placed(each) for each in decisions)
-    settling: list[tuple[Cursor, Settled]] = []
-    for consumer, listed in claims:
-        settled, refused = settle.decide_ack(consumer, listed)
-        assert not refused, "examined a moment ago"
-        for record in settled:
-            cursor = consumer.subscription.cursors[record.partition]
-            settling.append((cursor, record))
-            records.append(record)
+    records.extend(record for _, record in settled)
     records.append(UnitCommitted(wish.publisher, wish.epoch, wish.sequence, now_wall, places))
     book = state.units.setdefault(wish.publisher, UnitBook(wish.epoch, now_wall))
     book.decided_epoch = max(book.decided_epoch, wish.epoch)
-    book.decided[wish.epoch, wish.sequence] = settling
+    book.decided[wish.epoch, wish.sequence] = settled
     return Unit(tuple(records)), places
 
 
-def _placed(decision: Published | Duplicate) -> Placed:
-    if isinstance(decision, Published):
-        return decision.base, False, decision.kept
-    return decision.base, True, None
+def _settle(claims: Claims) -> list[tuple[Cursor, Settled]]:
+    found: list[tuple[Cursor, Settled]] = []
+    for consumer, listed in claims:
+        records, refused = settle.decide_ack(consumer, listed)
+        assert not refused, "examined a moment ago"
+        found += [(consumer.subscription.cursors[each.partition], each) for each in records]
+    return found
+
+
+def _records(decision: Decision) -> tuple[Record, ...]:
+    if isinstance(decision, Duplicate):
+        return ()
+    record = decision.record if isinstance(decision, Decided) else decision
+    return record.records if isinstance(record, Unit) else (record,)
+
+
+def _placed(decision: Decision) -> Placed:
+    if isinstance(decision, Duplicate):
+        return decision.base, True, None, decision.places
+    if isinstance(decision, Decided):
+        return decision.published.base, False, decision.published.kept, decision.places
+    return decision.base, False, decision.kept, None
 
 
 # -- acks ----------------------------------------------------------------------------------------
@@ -210,6 +226,9 @@ def _is_under_way(wish: UnitWish, partitions: list[Partition]) -> bool:
     for part, partition in zip(wish.parts, partitions, strict=True):
         known = (partition.publishers or {}).get(wish.publisher)
         last = part.sequence + part.count - 1
+        ids = None if is_plain(part.batch) else given_ids(part.batch)
+        if ids is not None and len(ids) != part.count:
+            raise MalformedBatch(f"the batch has {len(ids)} ids for {part.count} messages")
         if partition in own and (part.epoch, part.sequence) <= own[partition]:
             raise InvalidArgument("the batches of a unit have rising sequences in each partition")
         if partition not in own:
@@ -226,12 +245,10 @@ def _is_under_way(wish: UnitWish, partitions: list[Partition]) -> bool:
     return False
 
 
-def _reserve(
-    wish: UnitWish, partitions: list[Partition], now_wall: int
-) -> list[Published | Duplicate] | InFlight:
+def _reserve(wish: UnitWish, partitions: list[Partition], now_wall: int) -> list[Decision]:
     """Decides every batch, or none."""
     before: list[Reserved] = []
-    decisions: list[Published | Duplicate] = []
+    decisions: list[Decision] = []
     publisher = wish.publisher
     try:
         for part, partition in zip(wish.parts, partitions, strict=True):
@@ -241,9 +258,7 @@ def _reserve(
             decision = decide_publish(
                 partition, part.batch, part.count, publisher, part.epoch, part.sequence, now_wall
             )
-            if isinstance(decision, InFlight):
-                _undo(before)
-                return decision
+            assert not isinstance(decision, InFlight), "screened a moment ago"
             decisions.append(decision)
     except BaseException:
         _undo(before)
@@ -297,7 +312,7 @@ def apply_unit_committed(state: State, record: UnitCommitted, effects: Effects) 
 
 def _unsettle(cursor: Cursor, settled: Settled, effects: Effects) -> None:
     """What was decided with a unit is true now."""
-    cursor.settling -= sum(end - start for start, end in settled.ranges)
+    cursor.settling -= settled.count
     keys = cursor.subscription.keys
     if keys is not None:
         keys.decided.pop(id(settled), None)

@@ -41,6 +41,7 @@ FILE: Final = Capabilities(
     has_priority=True,
     has_delay=True,
     has_expiry=True,
+    has_dedup=True,
     has_transactions=True,
 )
 MEMORY: Final = msgspec.structs.replace(FILE, scheme="memory", durability=Durability.MEMORY)

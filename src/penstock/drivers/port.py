@@ -68,6 +68,11 @@ class Stored(Protocol):
         """Indexes of the messages that were stored, when not all were."""
         ...
 
+    @property
+    def places(self) -> dict[int, int] | None:
+        """Offsets of messages that were stored before, by their index, where known."""
+        ...
+
 
 class Wish(NamedTuple):
     """What a consumer asks for when it attaches."""

@@ -61,3 +61,7 @@ OFFSET_SKIP: Final = 1 << 20
 
 ACK_DELAY_S_MAX: Final = 0.005
 """An ack rides the next group, at most this much later."""
+
+DEDUP_S: Final = 600.0
+DEDUP_IDS_MAX: Final = 1_000_000
+"""A given id is recognised for this long, and while no more than so many came after it."""

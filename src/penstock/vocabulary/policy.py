@@ -1,9 +1,20 @@
 """The settings a user may choose for a topic or a subscription, with their defaults."""
 
+from enum import StrEnum
+
 import msgspec
 
 from penstock.vocabulary import limits
 from penstock.vocabulary.message import Durability, Kind
+
+
+class OnDuplicate(StrEnum):
+    """What happens when a message comes with a given id that is known."""
+
+    DROP = "drop"
+    """It is not stored again while the first one is remembered."""
+    REPLACE = "replace"
+    """It is stored, and older ones with this id that wait are dropped."""
 
 
 class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -16,6 +27,8 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Set on dead-letter topics: `<topic>\\n<subscription>` they belong to."""
     max_bytes_refuse: int | None = None
     """Dead-letter topics: refuse new messages above this size."""
+    on_duplicate: OnDuplicate = OnDuplicate.DROP
+    """What a message with a known id does; chosen when the topic is created."""
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,8 +13,9 @@ from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 Ranges = tuple[tuple[int, int], ...]
 """Half-open offset ranges, rising and disjoint."""
 
-Placed = tuple[int | None, bool, tuple[int, ...] | None]
-"""Where a batch of a unit is: first offset, whether it was stored before, and indexes kept."""
+Placed = tuple[int | None, bool, tuple[int, ...] | None, dict[int, int] | None]
+"""Where a batch of a unit is: first offset, whether all of it was stored before, the indexes that
+were kept, and the offsets of those that were not, by index."""
 
 
 class Outcome(IntEnum):
@@ -24,6 +25,8 @@ class Outcome(IntEnum):
     DEAD = 2
     EXPIRED = 3
     DROPPED = 4
+    REPLACED = 5
+    """Dropped because a newer message with the same id took its place."""
 
 
 class Cause(IntEnum):
@@ -87,6 +90,15 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
     subscription_id: int
     outcome: Outcome
     ranges: Ranges
+    mask: bytes = b""
+    """Bits of the messages that are meant, from the start of the only range on; empty = all."""
+
+    @property
+    def count(self) -> int:
+        """How many messages are meant."""
+        if self.mask:
+            return int.from_bytes(self.mask, "little").bit_count()
+        return sum(end - start for start, end in self.ranges)
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
@@ -115,6 +127,11 @@ class Returned(msgspec.Struct, frozen=True, gc=False):
     decided_at: int
     reason: str
     consumer: str
+
+    @property
+    def count(self) -> int:
+        """How many messages are meant."""
+        return sum(end - start for start, end in self.ranges)
 
 
 class Removed(msgspec.Struct, frozen=True, gc=False):

@@ -26,6 +26,14 @@ def test_everything_published_is_acked_once(
     assert found["messages_per_s"] > 0
 
 
+@pytest.mark.parametrize("is_on_disk", [True, False])
+def test_everything_published_is_acked_once_by_each(is_on_disk: bool, tmp_path: Path) -> None:
+    found = flow.multicast(_plan(tmp_path / "store" if is_on_disk else None))
+    assert found["published"] == 5_000
+    assert found["messages"] == 5_000 * flow.CONSUMERS
+    assert (found["lost"], found["repeated"]) == (0, 0)
+
+
 def test_all_keys_occur_equally_often() -> None:
     counts: Counter[Any] = Counter()
     for batch in flow.keyed(Plan()):

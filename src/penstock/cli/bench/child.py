@@ -26,6 +26,7 @@ FUNCTIONS: Final = {
     "priorities": "flow:priorities",
     "ids": "ids:publish",
     "ids-memory": "ids:memory",
+    "transactions": "transactions:transactions",
     "reader-fill": "reading:fill",
     "reader-read": "reading:read",
     "latency": "latency:latency",

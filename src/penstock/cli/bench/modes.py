@@ -22,8 +22,10 @@ MODES: Final = (
     "compaction",
     "shared",
     "key-shared",
+    "multicast",
     "priorities",
     "ids",
+    "transactions",
     "reader",
 )
 ON_DISK: Final = frozenset({"topics", "recovery", "compaction", "reader"})

@@ -72,7 +72,9 @@ BATCHES: Final = {"batch": 1_000}
 ROWS: Final = (
     Row("shared", "shared", BATCHES, judge_shared),
     Row("key-shared", "key-shared", BATCHES, judge_key_shared),
+    Row("multicast", "multicast", BATCHES, judge_multicast),
     Row("priorities", "priorities", BATCHES, judge_priorities),
     Row("ids", "ids", BATCHES, judge_ids),
+    Row("transactions", "transactions", {"callers": 100}, judge_transactions),
     Row("reader", "reader", BATCHES, judge_reader),
 )

@@ -17,6 +17,7 @@ from penstock.broker.keeper import Keeper
 from penstock.broker.mailbox import DIRECT, Mailbox, Target
 from penstock.broker.reading import Reading
 from penstock.broker.rebuild import Rebuild, started
+from penstock.broker.revoking import answer_nack, tell_expired
 from penstock.broker.threads import Threads
 from penstock.delivery import admin, settle
 from penstock.delivery.apply import remove_subscription
@@ -37,7 +38,7 @@ from penstock.vocabulary.errors import (
     InvalidArgument,
     InvalidName,
 )
-from penstock.vocabulary.message import Durability
+from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import (
     Attached,
@@ -57,6 +58,8 @@ class Sink(NamedTuple):
     mailbox: Mailbox
     on_slice: Target
     on_closed: Target
+    on_revoked: Target | None = None
+    """Kind `key_shared`: told what was taken back, in order with the slices."""
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
@@ -320,6 +323,8 @@ class Broker(Reading):
             records, refused = settle.decide_return(
                 consumer, claim, cause, delay_s, reason, engine.clock.wall()
             )
+            if cause is Cause.NACKED and consumer.subscription.policy.kind is Kind.KEY_SHARED:
+                answer_nack(consumer, claim)
             for record in records:
                 self._submit_or_apply(consumer, record)
         return refused
@@ -388,7 +393,9 @@ class Broker(Reading):
             if self.journal.failed is not None:
                 return 1000
             for subscription in list(engine.serving):
-                for record in settle.decide_expired(subscription, now, wall):
+                expired = settle.decide_expired(subscription, now, wall)
+                tell_expired(subscription)
+                for record in expired:
                     if subscription.is_durable:
                         engine.submit(record, None)
                     else:

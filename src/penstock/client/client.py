@@ -25,6 +25,7 @@ from penstock.client.administration import Administration, made
 from penstock.client.deliveries import Deliveries
 from penstock.client.gathering import BODY_BYTES_CUT
 from penstock.client.handlers import HANDLER_TIMEOUT_S_DEFAULT, Handler, Subscribing, register
+from penstock.client.keyed import KeyedDeliveries
 from penstock.client.levels import check_level, satisfies, weaker
 from penstock.client.publisher import Publisher
 from penstock.client.reader import Readers, refuse_reader
@@ -329,7 +330,8 @@ class Client(Readers, Administration):
         async def change_existing() -> None:
             await self._change_existing(wish, settings)
 
-        stream = Deliveries(
+        is_keyed = wish.policy is not None and wish.policy.kind is Kind.KEY_SHARED
+        stream = (KeyedDeliveries if is_keyed else Deliveries)(
             driver, self._loop, wish, is_push=is_push,
             prepare=change_existing if settings and wish.subscription is not None else None,
         )  # fmt: skip

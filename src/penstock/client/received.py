@@ -17,7 +17,7 @@ from penstock.batch import Batch
 from penstock.batch.frame import Frame, Slice
 from penstock.client import decoding
 from penstock.vocabulary.errors import AlreadySettled, NotLeased
-from penstock.vocabulary.records import Cause
+from penstock.vocabulary.records import Cause, Ranges
 
 T = TypeVar("T")
 
@@ -281,6 +281,14 @@ class Hold:
         """Offsets of the messages low…high, counted from 0."""
         for sheet, first, last in self._pieces(low, high):
             yield from sheet.frame.offsets[first:last]
+
+    def handed_offsets(self) -> Iterator[int]:
+        """Offsets of the messages the application was given."""
+        return self.offsets(0, self.handed)
+
+    def begun(self) -> Ranges:
+        """Where the messages lie that the application was given."""
+        return ((self.start, self.first_unhanded),)
 
     @property
     def handed(self) -> int:

@@ -100,7 +100,7 @@ class Settling:
         partition, upto = message.partition, message.offset
         for hold in list(self.holds.values()):
             if hold.partition == partition and hold.start <= upto:
-                offsets = [o for o in hold.offsets(0, hold.handed) if o <= upto]
+                offsets = [o for o in hold.handed_offsets() if o <= upto]
                 self.ack_many(hold, offsets)
 
     def ack_many(self, hold: Hold, offsets: list[int]) -> None:
@@ -169,7 +169,7 @@ class Settling:
         claim = self._claim(hold, [message.offset])
         if claim is None:
             raise AlreadySettled(f"message {message.position} was settled before, with others")
-        self._attached().give_back(claim, cause, delay_s, reason)
+        self._return(hold, claim, cause, delay_s, reason)
 
     def give_back_many(
         self, hold: Hold, offsets: list[int], delay_s: float | None, reason: str
@@ -177,7 +177,12 @@ class Settling:
         """Nacks these messages of a hold, except what is settled already."""
         claim = self._claim(hold, offsets)
         if claim is not None:
-            self._attached().give_back(claim, Cause.NACKED, delay_s, reason)
+            self._return(hold, claim, Cause.NACKED, delay_s, reason)
+
+    def _return(
+        self, _hold: Hold, claim: Claim, cause: Cause, delay_s: float | None, reason: str
+    ) -> None:
+        self._attached().give_back(claim, cause, delay_s, reason)
 
     def _claim(self, hold: Hold, offsets: list[int]) -> Claim | None:
         pending = set(hold.acked)
@@ -250,11 +255,7 @@ class Settling:
 
     def begun(self) -> dict[int, Ranges]:
         """Lease id → what the application was given and did not settle."""
-        return {
-            hold.lease_id: ((hold.start, hold.first_unhanded),)
-            for hold in list(self.holds.values())
-            if hold.handed
-        }
+        return {hold.lease_id: hold.begun() for hold in list(self.holds.values()) if hold.handed}
 
     def close(self) -> None:
         """Sends the last acks; nothing can be settled afterwards. On the loop's thread."""

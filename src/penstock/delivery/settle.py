@@ -115,12 +115,15 @@ def _revoke(
     consumer: Consumer, cursor: Cursor, ranges: list[tuple[int, int]], now_wall: int
 ) -> list[Returned]:
     """Kind `key_shared`: what is out of the same keys comes back too, to come again in order."""
-    if cursor.subscription.keys is None:
+    keys = cursor.subscription.keys
+    if keys is None:
         return []
     closed: list[tuple[int, int]] = []
     for lease, offsets in later_of_key(consumer, cursor, ranges):
         mask = mask_of(offsets - lease.start, lease.end - lease.start)
-        for low, high in bit_ranges(mask, lease.start):
+        runs = bit_ranges(mask, lease.start)
+        keys.revoked.append((consumer, lease.id, tuple(runs)))
+        for low, high in runs:
             closed += close_bits(lease, low, high)
     if not closed:
         return []
@@ -171,6 +174,8 @@ def decide_expired(subscription: Subscription, now: int, now_wall: int) -> list[
                             consumer.name, now_wall,
                         )
                     )  # fmt: skip
+                    if subscription.keys is not None:
+                        subscription.keys.revoked.append((consumer, lease.id, tuple(ranges)))
                     found += _revoke(consumer, lease.cursor, ranges, now_wall)
             consumer.deadline = next_deadline(consumer)
     return found

@@ -253,7 +253,7 @@ class EmbeddedDriver:
             ) from error
 
     def attach(self, wish: Wish, sink: Sink) -> "EmbeddedAttachment":
-        seat = BrokerSink(self.mailbox, sink.on_slice, sink.on_closed)
+        seat = BrokerSink(self.mailbox, sink.on_slice, sink.on_closed, sink.on_revoked)
         consumer = self._broker.attach(
             wish.topic, wish.subscription, wish.policy, wish.start, wish.credit,
             wish.credit_bytes, wish.consumer, seat,

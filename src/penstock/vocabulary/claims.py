@@ -14,6 +14,18 @@ class Claim(NamedTuple):
     ranges: Ranges
 
 
+class Revoked(NamedTuple):
+    """Messages that were taken from a consumer, so that those of a key come again in order.
+
+    Slices before this news may hold them, slices after it do not.
+    """
+
+    claim: Claim | None
+    """The nack this answers; None when leases ran out."""
+    parts: tuple[tuple[int, Ranges], ...]
+    """(lease id, what was taken of it)."""
+
+
 class Refusal(NamedTuple):
     """A claim that was not accepted."""
 

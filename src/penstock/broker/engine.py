@@ -17,7 +17,7 @@ from penstock.broker.early import early_publishes
 from penstock.broker.expiring import expire
 from penstock.broker.fetching import cached_frames, read_frames
 from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
-from penstock.delivery import keyed
+from penstock.delivery import keyed, revoked
 from penstock.delivery.apply import apply, apply_published, topic_ids
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import close_bits
@@ -251,6 +251,7 @@ class Engine:
             cursor.settling -= sum(end - start for start, end in record.ranges)
             if subscription.keys is not None:
                 subscription.keys.decided.pop(id(record), None)
+                revoked.carried_out(cursor, record)
                 if subscription.keys.is_moving:
                     effects.dirty[subscription] = None
 

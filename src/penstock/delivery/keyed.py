@@ -39,7 +39,9 @@ class Ghost:
 class Keys:
     """Which consumer holds which slots, and which slots are on their way to another."""
 
-    __slots__ = ("decided", "ghosts", "holder", "is_moving", "members", "revoked", "target")
+    __slots__ = (
+        "decided", "early", "ghosts", "holder", "is_moving", "members", "revoked", "target",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.members: list[Consumer] = []
@@ -51,6 +53,8 @@ class Keys:
         self.decided: dict[int, Settled | Returned] = {}
         """Decisions that are not durable yet: their messages are neither out nor waiting."""
         self.ghosts: list[Ghost] = []
+        self.early: set[tuple[Cursor, int]] = set()
+        """Messages on their way back about which something was decided meanwhile."""
         self.revoked: list[tuple[Consumer, int, Ranges]] = []
         """What was taken of which lease, until its consumer is told."""
 

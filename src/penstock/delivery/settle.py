@@ -4,6 +4,7 @@ Deciding closes the messages' bits in their lease at once, so that a second deci
 gone; the record makes it true.
 """
 
+from penstock.delivery import revoked
 from penstock.delivery.keyed import later_of_key
 from penstock.delivery.leases import close_bits, withdraw
 from penstock.delivery.offers import mask_of
@@ -89,7 +90,7 @@ def _close_late(
         if cursor.trial(offset).attempt not in (claim.attempt, claim.attempt - 1):
             # A message that came back unstarted has its attempt again; it waits, or it is out.
             refused.append(Refusal(claim.partition, offset, "it was handed out again"))
-        elif withdraw(cursor, offset, offset + 1):
+        elif withdraw(cursor, offset, offset + 1) or revoked.accept(cursor, offset):
             closed.append((offset, offset + 1))
         else:
             refused.append(Refusal(claim.partition, offset, "it is not leased to you"))

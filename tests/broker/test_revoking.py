@@ -105,7 +105,9 @@ def test_a_consumer_that_does_not_listen_is_left_alone(rig: Rig) -> None:
     assert worker.bodies == [b"a0", b"a1"]
 
 
-def test_what_is_taken_back_while_the_disk_is_read_is_not_handed_over(rig: Rig) -> None:
+def test_what_is_taken_back_while_the_disk_is_read_is_not_handed_over(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     news: list[Any] = []
     worker = attach(rig, news)
     publish(rig, "a", "b")
@@ -120,7 +122,7 @@ def test_what_is_taken_back_while_the_disk_is_read_is_not_handed_over(rig: Rig) 
             rig.broker.give_back(worker.consumer, claim(part, (0, 1)), Cause.NACKED, 9.0, "")
         return found
 
-    rig.engine.read = slow_read  # type: ignore[method-assign]
+    monkeypatch.setattr(rig.engine, "read", slow_read)
     publish(rig, "a", "b", "a")
     worker.consumer.pending_reads -= 1
     rig.settle()

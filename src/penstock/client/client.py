@@ -360,7 +360,8 @@ class Client(Readers, Administration):
 
         `async def` runs on the loop, `def` in threads, at most `concurrency` at a time. Its
         parameter is decoded as annotated; it may return None or Ack, Nack or Reject; an exception
-        is a nack. Credit is 2 × concurrency when not given.
+        is a nack. Credit is 2 × concurrency when not given. Kind `key_shared` runs one message
+        of a key at a time; more credit helps when a few keys have most of the messages.
         """
         if retry is not None:
             policy["retry"] = retry

@@ -23,6 +23,13 @@ def test_the_clock_moves_only_when_told() -> None:
         clock.advance(-1)
 
 
+def test_the_wall_clock_may_jump_alone() -> None:
+    clock = ManualClock()
+    now, wall = clock.now(), clock.wall()
+    clock.jump(-2.5)
+    assert (clock.now(), clock.wall()) == (now, wall - 2500)
+
+
 def test_the_fixture_gives_a_broker(penstock_broker: MemoryBroker) -> None:
     async def scenario() -> None:
         async with penstock_broker.client() as client:

@@ -61,6 +61,10 @@ class ManualClock:
         self._now += round(seconds * 1000)
         self._wall += round(seconds * 1000)
 
+    def jump(self, seconds: float) -> None:
+        """Sets the wall clock forward or back, as a person or a time server might."""
+        self._wall += round(seconds * 1000)
+
 
 class MemoryBroker:
     """A broker in memory whose time the test moves. `with`, or `close()`, ends it."""

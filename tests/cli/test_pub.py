@@ -18,6 +18,20 @@ def test_a_receipt_says_where_the_message_is(penstock: Penstock) -> None:
     assert answer.out == "orders 0:0  id order-1  synced\n"
 
 
+def test_a_repeated_id_is_called_a_duplicate(penstock: Penstock) -> None:
+    penstock("pub", "orders", "hello", "--id", "order-1")
+    answer = penstock("pub", "orders", "hello", "--id", "order-1")
+    assert answer.out == "orders 0:0  id order-1  synced, duplicate: not stored again\n"
+    assert penstock("pub", "orders", "hello", "--id", "order-1", "--json").json()["duplicate"]
+    assert len(penstock("peek", "orders", "--json").rows()) == 1
+
+
+def test_repeated_ids_of_many_lines_are_counted(penstock: Penstock, here: Path) -> None:
+    (here / "rows").write_text("".join(f'{{"body": "x", "id": "{n % 3}"}}\n' for n in range(5)))
+    answer = penstock("pub", "orders", "--file", "rows", "--ndjson")
+    assert answer.out.startswith("5 messages confirmed, 2 of them duplicates")
+
+
 def test_a_receipt_for_machines(penstock: Penstock) -> None:
     assert penstock("pub", "orders", "hello", "--id", "order-1", "--json").json() == {
         "topic": "orders",

@@ -46,3 +46,9 @@ def test_a_stop_that_was_not_clean_is_told() -> None:
         "the last stop was not clean: 12 records (5.0 kB) read again, "
         "700 unconfirmed bytes set aside"
     )
+
+
+def test_the_time_may_be_confirmed(penstock: Penstock) -> None:
+    penstock("pub", "orders", "hello")
+    found = penstock("stats", "--confirm-time", "--json").json()
+    assert found["time"] == {"is_paused": False, "jumped_s": 0.0}

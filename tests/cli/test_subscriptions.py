@@ -94,3 +94,37 @@ def test_a_value_out_of_range_is_wrong_usage(penstock: Penstock) -> None:
     answer = penstock("subscriptions", "create", "orders", "billing", "--lease", "100d", "--json")
     assert answer.code == 2
     assert answer.error()["code"] == "invalid-argument"
+
+
+def test_a_subscription_is_moved(penstock: Penstock) -> None:
+    penstock("topics", "create", "orders", "--replay", "1h")
+    penstock("subscriptions", "create", "orders", "billing")
+    for body in ("one", "two", "three"):
+        penstock("pub", "orders", body)
+    penstock("sub", "orders", "--subscription", "billing", "--count", "3")
+    answer = penstock("subscriptions", "seek", "orders", "billing", "0:1")
+    assert answer == (
+        0, "", "subscription 'billing' of topic 'orders' moved: 2 messages waiting\n"
+    )  # fmt: skip
+    row = penstock("subscriptions", "seek", "orders", "billing", "latest", "--json").json()
+    assert (row["acked"], row["dropped"], row["unexplained"]) == (1, 2, 0)
+    row = penstock(
+        "subscriptions", "seek", "orders", "billing", "2020-01-31T12:00", "--json"
+    ).json()
+    assert (row["waiting"], row["attached"]) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("orders", "billing", "0:7"), 1, "0:0"),
+        (("orders", "billing", "somewhere"), 2, "somewhere"),
+        (("orders", "biling", "latest"), 1, "biling"),
+    ],
+)
+def test_a_move_that_cannot_be_made_is_told(
+    penstock: Penstock, words: tuple[str, ...], code: int, text: str
+) -> None:
+    penstock("subscriptions", "create", "orders", "billing")
+    answer = penstock("subscriptions", "seek", *words)
+    assert (answer.code, text in answer.err) == (code, True)

@@ -54,6 +54,15 @@ def test_creating_twice_is_harmless_and_differently_is_not(penstock: Penstock) -
     assert "[topic-exists]" in answer.err
 
 
+def test_a_topic_may_replace_what_waits(penstock: Penstock) -> None:
+    penstock("topics", "create", "status", "--on-duplicate", "replace")
+    found = penstock("topics", "describe", "status", "--json").json()
+    assert found["policy"] == {"on_duplicate": "replace"}
+    assert "duplicates  replace" in penstock("topics", "describe", "status").out
+    assert penstock("topics", "create", "other", "--on-duplicate", "both").code == 2
+    assert penstock("topics", "alter", "status", "--on-duplicate", "drop").code == 2
+
+
 def test_a_topic_is_described(penstock: Penstock) -> None:
     penstock("topics", "create", "orders", "--durability", "written", "--retain", "forever")
     penstock("subscriptions", "create", "orders", "billing")
@@ -74,11 +83,38 @@ def test_a_policy_is_altered_field_by_field(penstock: Penstock) -> None:
     assert penstock("topics", "alter", "orders", "--retain", "forever").code == 0
 
 
+def test_rules_about_keeping_are_set_and_shown(penstock: Penstock) -> None:
+    words = ("--replay", "2h", "--keep-last", "3", "--max-age", "7d", "--max-bytes", "5M")
+    assert penstock("topics", "create", "orders", *words).code == 0
+    policy = penstock("topics", "describe", "orders", "--json").json()["policy"]
+    assert policy == {
+        "replay_s": 7200.0, "keep_last": 3, "max_age_s": 604_800.0, "max_bytes": 5_000_000,
+    }  # fmt: skip
+    text = penstock("topics", "describe", "orders").out
+    for title in ("replay", "keep last", "max age", "max bytes"):
+        assert title in text
+    words = ("--replay", "0", "--keep-last", "0", "--max-age", "none", "--max-bytes", "none")
+    policy = penstock("topics", "alter", "orders", *words, "--json").json()["policy"]
+    assert not any(policy.values())
+    assert "replay" not in penstock("topics", "describe", "orders").out
+    assert penstock("topics", "alter", "orders", "--keep-last", "-1").code != 0
+
+
 def test_altering_nothing_is_wrong_usage(penstock: Penstock) -> None:
     penstock("topics", "create", "orders")
     answer = penstock("topics", "alter", "orders")
     assert answer.code == 2
-    assert "--durability or --retain" in answer.err
+    assert "--durability, --retain" in answer.err
+
+
+def test_partitions_are_added_and_not_removed(penstock: Penstock) -> None:
+    penstock("topics", "create", "orders", "--partitions", "2")
+    answer = penstock("topics", "alter", "orders", "--partitions", "5", "--json")
+    assert answer.json()["partitions"] == 5
+    answer = penstock("topics", "alter", "orders", "--partitions", "3")
+    assert answer.code == 1
+    assert "[partitions-only-grow]" in answer.err
+    assert penstock("topics", "describe", "orders", "--json").json()["partitions"] == 5
 
 
 def test_a_topic_is_deleted_with_everything(penstock: Penstock) -> None:

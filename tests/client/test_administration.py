@@ -7,7 +7,14 @@ import pytest
 
 from penstock.client.administration import check_limit, made
 from penstock.testing import MemoryBroker
-from penstock.vocabulary.errors import InvalidArgument, InvalidName, Unsupported
+from penstock.vocabulary.errors import (
+    AckRefused,
+    InvalidArgument,
+    InvalidName,
+    PositionNotHeld,
+    UnknownSubscription,
+    Unsupported,
+)
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 
@@ -48,13 +55,32 @@ WRONG_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], s
     ("alter_topic", ("orders",), {"colour": 1}, InvalidArgument, "colour"),
     ("create_subscription", ("orders", ""), {}, InvalidName, "subscription"),
     ("create_subscription", ("orders", "s"), {"kind": "queue"}, InvalidArgument, "queue"),
-    ("create_subscription", ("orders", "s"), {"kind": Kind.MULTICAST}, Unsupported, "multicast"),
+    (
+        "create_subscription",
+        ("orders", "s"),
+        {"kind": Kind.MULTICAST, "start": "latest"},
+        InvalidArgument,
+        "no start of its own",
+    ),
+    ("create_subscription", ("a/#/b", "s"), {}, InvalidName, "must be the last level"),
+    ("create_subscription", ("a/#", "s"), {"start": "0:1"}, InvalidArgument, "many topics"),
     ("create_subscription", ("orders", "s"), {"qos": 2}, Unsupported, "qos 2"),
     ("create_subscription", ("orders", "s"), {"lease_s": 0}, InvalidArgument, "lease_s"),
     ("create_subscription", ("orders", "s"), {"start": "soon"}, InvalidArgument, "soon"),
     ("peek", ("orders",), {"limit": 0}, InvalidArgument, "limit"),
     ("peek", ("orders",), {"partition": 7}, InvalidArgument, "partition"),
+    ("create_topic", ("t",), {"keep_last": -1}, InvalidArgument, "keep_last"),
+    ("alter_topic", ("orders",), {"max_bytes": 0}, InvalidArgument, "max_bytes"),
+    ("seek", ("orders", "billing", "soon"), {}, InvalidArgument, "soon"),
+    ("seek", ("orders", "billing", "0:9"), {}, PositionNotHeld, "the end is 0:0"),
+    ("seek", ("orders", "biling", "latest"), {}, UnknownSubscription, "biling"),
     ("redrive", ("orders", "billing"), {"rate": 0}, InvalidArgument, "rate"),
+    ("alter_topic", ("orders",), {"partitions": "2"}, InvalidArgument, "whole number"),
+    ("alter_topic", ("orders",), {"partitions": True}, InvalidArgument, "whole number"),
+    ("alter_topic", ("orders",), {"partitions": 0}, InvalidArgument, "partitions"),
+    ("explain", ("orders",), {"position": 17}, InvalidArgument, "position must be text"),
+    ("explain", ("orders",), {"position": "17"}, InvalidArgument, "position"),
+    ("explain", ("orders",), {"id": "a", "key": "b"}, InvalidArgument, "not by several"),
 ]
 
 
@@ -84,5 +110,77 @@ def test_one_partition_can_be_looked_at() -> None:
                 found = await client.peek("orders", partition=partition)
                 assert {message.partition for message in found} == {partition}
                 assert len(found) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_seek_reaches_a_consumer_that_is_in_the_middle() -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            client = broker.client()
+            await client.create_topic("orders", replay_s=3600)
+            await client.publish_many("orders", [str(number) for number in range(10)])
+            deliveries = await client.subscribe("orders", "billing")
+            first = [await deliveries.receive(5) for _ in range(3)]
+            assert [message and message.body for message in first] == [b"0", b"1", b"2"]
+            assert first[0] is not None
+            first[0].ack()
+            await deliveries.flush()
+            await client.seek("orders", "billing", "0:8")
+            later = [await deliveries.receive(5) for _ in range(2)]
+            assert [message and message.body for message in later] == [b"8", b"9"]
+            assert await deliveries.receive(0.01) is None, "what waited here is void"
+            assert first[1] is not None
+            first[1].ack()
+            with pytest.raises(AckRefused, match="moved by a seek"):
+                await deliveries.flush()
+            await client.seek("orders", "billing", "earliest")
+            again = [await deliveries.receive(5) for _ in range(10)]
+            assert {message.attempt for message in again if message} == {1}
+            for message in again:
+                assert message is not None
+                message.ack()
+            await deliveries.close()
+            (row,) = await client.subscriptions("orders")
+            assert (row["attached"], row["acked"], row["unexplained"]) == (10, 10, 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_clock_that_jumped_is_believed_when_it_is_confirmed() -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            client = broker.client()
+            await client.create_topic("orders", retain_s=60)
+            await client.publish("orders", b"x")
+            broker.clock.jump(2 * 3600)
+            broker.advance(1)
+            assert (await client.stats())["time"]["is_paused"]
+            assert len(await client.peek("orders")) == 1
+            await client.confirm_time()
+            broker.advance(1)
+            assert not (await client.stats())["time"]["is_paused"]
+            assert await client.peek("orders") == []
+
+    asyncio.run(scenario())
+
+
+def test_a_stuck_message_is_explained() -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            client = broker.client()
+            await client.publish("orders", b"0", id="a", key=b"\xff")
+            async with client.subscribe("orders", "billing", credit=1, consumer="w1") as deliveries:
+                message = await deliveries.receive(timeout_s=5)
+                assert message is not None
+                found = await client.explain("orders", id="a")
+                assert (found["reason"], found["consumer"]) == ("leased", "w1")
+                message.nack(delay_s=60, reason="not now")
+                await deliveries.flush()
+                found = await client.explain("orders", subscription="billing", key=b"\xff")
+                assert (found["reason"], found["last_reason"]) == ("backing-off", "not now")
+                broker.advance(61)
+            found = await client.explain("orders")
+            assert (found["reason"], found["ahead"]) == ("no-consumer", 0)
 
     asyncio.run(scenario())

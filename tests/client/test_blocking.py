@@ -105,6 +105,12 @@ def test_administration_and_looking_work_without_await() -> None:
         client.create_subscription("orders", "billing", lease_s=5)
         client.alter_subscription("orders", "billing", lease_s=6)
         client.publish("orders", b"x")
+        assert client.explain("orders", position="0:0")["reason"] == "no-consumer"
+        client.seek("orders", "billing", "0:1")
+        client.seek("orders", "billing", "0:1")
+        assert client.subscriptions()[0]["dropped"] == 1
+        client.confirm_time()
+        client.publish("orders", b"x")
         assert [message.body for message in client.peek("orders", limit=5)] == [b"x"]
         with client.subscribe("orders", "billing") as deliveries:
             assert (deliveries.topic, deliveries.subscription) == ("orders", "billing")

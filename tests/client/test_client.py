@@ -200,7 +200,8 @@ def test_no_messages_are_no_receipts() -> None:
 
 WRONG_SUBSCRIPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"kind": "queue"}, InvalidArgument, "unknown subscription kind 'queue'; known: 'shared'"),
-    ({"kind": "multicast"}, Unsupported, "kind 'multicast' is not available yet"),
+    ({"subscription": "a@b"}, InvalidName, "contains '@'"),
+    ({"topic": "a/+b"}, InvalidName, "a level of its own"),
     ({"kind": "reader"}, SubscriptionConflict, r"open it with client\.reader"),
     ({"qos": 0}, Unsupported, "qos 0 is not available yet"),
     ({"qos": 2}, Unsupported, "qos 2 is not available yet"),

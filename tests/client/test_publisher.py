@@ -40,9 +40,9 @@ class ScriptedDriver:
     def has_room(self) -> bool:
         return True
 
-    def publish(
+    def publish(  # noqa: PLR0917 - as the port says
         self, topic: str, partition: int, batch: bytes, count: int, publisher: bytes, epoch: int,
-        sequence: int, answer: Callable[[Any], None],
+        sequence: int, answer: Callable[[Any], None], partitions: int = 0,
     ) -> None:  # fmt: skip
         error = self.raises.pop(0) if self.raises else None
         if error is not None:

@@ -37,5 +37,17 @@ def test_duplicates_are_listed_whole_or_in_part() -> None:
     assert receipts[0].position == ""
 
 
+def test_a_duplicate_is_where_it_was_stored_first_when_that_is_known() -> None:
+    part = Stored(5, Durability.SYNCED, is_duplicate=False, kept=(1,), places={0: 3})
+    whole = Stored(None, Durability.SYNCED, is_duplicate=True, places={1: 9})
+    batches = [
+        Sent(Parcel(0, b"", [0, 2]), PUBLISHER, 3, 100, part),
+        Sent(Parcel(1, b"", [1, 3]), PUBLISHER, 3, 100, whole),
+    ]
+    receipts = Receipts("t", [b""] * 4, batches)
+    assert [r.offset for r in receipts] == [3, None, 5, 9]
+    assert [r.duplicate for r in receipts] == [True, True, False, True]
+
+
 def test_no_messages_have_no_receipts() -> None:
     assert list(Receipts("t", (), [])) == []

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.broker import broker, engine, rebuild
+from penstock.broker import broker, engine, rebuild, retaining
 from penstock.broker.engine import Engine
 from penstock.delivery import apply, dead, publish, settle, snapshot
 from penstock.delivery.state import Publisher, State
@@ -167,12 +167,13 @@ def offered_from_the_start() -> Planting:
     "M34", "retention removes what subscriptions still hold", stages.crash(changing.retention)
 )
 def retention_of_all() -> Planting:
-    def everything(record: Any, partition: Any, _wall: int) -> Any:
-        if record is None:
-            return None
-        return Removed(record.topic_id, record.partition, ((0, partition.next_offset),))
+    def everything(records: Any, partition: Any, *_: Any) -> Any:
+        return [
+            Removed(record.topic_id, record.partition, ((0, partition.next_offset),))
+            for record in records
+        ]
 
-    return after(broker, "decide_retention", everything)
+    return after(retaining, "decide_retention", everything)
 
 
 @sabotage("M40", "records are written about a topic that is being deleted",

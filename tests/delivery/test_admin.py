@@ -17,7 +17,7 @@ from penstock.vocabulary.errors import (
     UnknownTopic,
     Unsupported,
 )
-from penstock.vocabulary.message import Durability, Kind
+from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause, TopicCreated
 from tests.delivery.world import World
@@ -125,6 +125,7 @@ def test_a_topic_has_between_one_and_1024_partitions(world: World, partitions: i
         {"retain_s": -1.0},
         {"retain_s": float("inf")},
         {"retain_s": float("nan")},
+        {"on_duplicate": "keep"},
     ],
     ids=str,
 )
@@ -141,10 +142,10 @@ def test_a_dead_letter_topic_is_not_for_users_to_create(world: World) -> None:
 
 
 def test_altering_to_the_same_policy_writes_nothing(topic: Topic) -> None:
-    assert admin.decide_alter_topic(topic, TopicPolicy()) is None
-    record = admin.decide_alter_topic(topic, TopicPolicy(retain_s=5))
+    assert admin.decide_alter_topic(topic, TopicPolicy(), 7) is None
+    record = admin.decide_alter_topic(topic, TopicPolicy(retain_s=5), 7)
     assert record is not None
-    assert record.policy.retain_s == 5
+    assert (record.policy.retain_s, record.altered_at) == (5, 7)
 
 
 def test_a_topic_with_consumers_is_not_deleted(
@@ -211,7 +212,6 @@ def test_joining_an_existing_subscription_may_name_another_lease_time(
 @pytest.mark.parametrize(
     ("policy", "error"),
     [
-        (SubscriptionPolicy(kind=Kind.MULTICAST), Unsupported),
         (SubscriptionPolicy(qos=2), Unsupported),
         (SubscriptionPolicy(lease_s=0), InvalidArgument),
         (SubscriptionPolicy(lease_s=100_000), InvalidArgument),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.batch import encode_many
-from penstock.delivery.publish import Duplicate, InFlight, decide_publish, is_generated
+from penstock.delivery.publish import Decided, Duplicate, InFlight, decide_publish, is_generated
 from penstock.delivery.state import Partition
 from penstock.vocabulary.errors import PublisherFenced, PublisherForgotten
 from penstock.vocabulary.records import Published
@@ -31,7 +31,7 @@ def decide(
     *,
     publisher: bytes = NAMED,
     epoch: int = 0,
-) -> Published | Duplicate | InFlight:
+) -> Published | Decided | Duplicate | InFlight:
     batch = encode_many([b"x"] * count)
     return decide_publish(partition, batch, count, publisher, epoch, sequence, 1_000)
 

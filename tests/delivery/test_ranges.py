@@ -4,14 +4,34 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
+from penstock.delivery import ranges
 from penstock.delivery.ranges import RangeMap, RangeSet
 
 HIGHEST = 40
 offsets = st.integers(0, HIGHEST)
+
+
+@pytest.fixture(autouse=True, params=[2, 3, 12])
+def small_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 4, 8 and 4,096 offsets, so that few offsets reach over many blocks."""
+    shift = request.param
+    monkeypatch.setattr(ranges, "SHIFT", shift)
+    monkeypatch.setattr(ranges, "BLOCK", 1 << shift)
+    monkeypatch.setattr(ranges, "FULL", (1 << (1 << shift)) - 1)
+    monkeypatch.setattr(ranges, "_LOW", (1 << shift) - 1)
+
+
 values = st.sampled_from([(1,), (2,), (3, 4)])
 
 
@@ -36,6 +56,20 @@ class SetMachine(RuleBasedStateMachine):
         self.ours.remove(start, start + size)
         self.model -= set(range(max(start, self.ours.floor), start + size))
 
+    @rule(base=offsets, mask=st.integers(0, 1 << 20))
+    def add_mask(self, base: int, mask: int) -> None:
+        asked = {base + bit for bit in range(21) if mask >> bit & 1}
+        inside = self.ours.within_mask(base, mask)
+        assert {base + bit for bit in range(21) if inside >> bit & 1} == asked & self.model
+        fresh = self.ours.add_mask(base, mask)
+        assert {base + bit for bit in range(21) if fresh >> bit & 1} == asked - self.model
+        self.model |= asked
+
+    @rule(start=offsets, size=st.integers(1, 12))
+    def reopen(self, start: int, size: int) -> None:
+        self.ours.reopen(start, start + size)
+        self.model -= set(range(start, start + size))
+
     @rule()
     def store_and_restore(self) -> None:
         state = msgspec.msgpack.decode(msgspec.msgpack.encode(self.ours.state()))
@@ -50,7 +84,7 @@ class SetMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds_what_the_model_holds(self) -> None:
-        for offset in range(HIGHEST + 2):
+        for offset in range(HIGHEST + 30):
             assert (offset in self.ours) == (offset in self.model)
 
     @invariant()
@@ -78,6 +112,23 @@ class MapMachine(RuleBasedStateMachine):
         for offset in range(start, start + size):
             self.model.pop(offset, None)
 
+    @rule(base=offsets, mask=st.integers(0, 1 << 20), value=values)
+    def set_mask(self, base: int, mask: int, value: tuple[int, ...]) -> None:
+        asked = [base + bit for bit in range(21) if mask >> bit & 1]
+        for part, found in self.ours.split_mask(base, mask):
+            assert part
+            for offset in [base + bit for bit in range(21) if part >> bit & 1]:
+                assert self.model.get(offset) == found
+        self.ours.set_mask(base, mask, value)
+        self.model.update(dict.fromkeys(asked, value))
+
+    @rule(base=offsets, mask=st.integers(0, 1 << 20))
+    def clear_mask(self, base: int, mask: int) -> None:
+        self.ours.clear_mask(base, mask)
+        for bit in range(21):
+            if mask >> bit & 1:
+                self.model.pop(base + bit, None)
+
     @rule()
     def store_and_restore(self) -> None:
         state = msgspec.msgpack.decode(msgspec.msgpack.encode(self.ours.items()))
@@ -94,7 +145,7 @@ class MapMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds_what_the_model_holds(self) -> None:
-        for offset in range(HIGHEST + 15):
+        for offset in range(HIGHEST + 30):
             assert self.ours.get(offset) == self.model.get(offset)
 
     @invariant()
@@ -106,14 +157,12 @@ class MapMachine(RuleBasedStateMachine):
             assert end < start or value != other
 
 
-TestSetAgainstAPlainSet = SetMachine.TestCase
-TestSetAgainstAPlainSet.settings = settings(
-    stateful_step_count=15, suppress_health_check=[HealthCheck.too_slow]
-)
-TestMapAgainstAPlainDict = MapMachine.TestCase
-TestMapAgainstAPlainDict.settings = settings(
-    stateful_step_count=15, suppress_health_check=[HealthCheck.too_slow]
-)
+STEPS = settings(stateful_step_count=15, suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.mark.parametrize("machine", [SetMachine, MapMachine])
+def test_against_a_plain_set_and_a_plain_dict(machine: type[RuleBasedStateMachine]) -> None:
+    run_state_machine_as_test(machine, settings=STEPS)
 
 
 def test_filling_the_gap_above_the_floor_raises_the_floor() -> None:

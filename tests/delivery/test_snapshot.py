@@ -12,8 +12,8 @@ from penstock.delivery.snapshot import restore_topic, topic_state
 from penstock.delivery.state import State, Topic
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
-from penstock.vocabulary.records import Cause, Lost, Skipped, TopicAltered
-from tests.delivery.world import GENERATED, NAMED, World
+from penstock.vocabulary.records import Cause, Lost, Outcome, Settled, Skipped, TopicAltered
+from tests.delivery.world import GENERATED, NAMED, World, the
 
 
 def through_bytes(state: list[Any]) -> list[Any]:
@@ -180,3 +180,23 @@ def test_a_restored_cursor_offers_what_the_live_one_would(world: World) -> None:
     cursor = restored(world, topic).durable_subscriptions()[0].cursors[0]
     after_recovery(cursor)
     assert cursor.ready == [(2, 4), (5, 8)]
+
+
+def test_what_a_topic_keeps_and_where_a_subscription_was_survive(world: World) -> None:
+    topic = world.topic(policy=TopicPolicy(replay_s=100, keep_last=1))
+    world.publish(topic, 2)
+    subscription = world.subscribe(topic, starts=(1,))
+    world.publish(topic, 3)
+    world.apply(Settled(topic.id, 0, subscription.id, Outcome.DROPPED, ((2, 3),)))
+    assert_survives(world, topic)
+    copy = restored(world, topic)
+    cursor = (copy.subscriptions or {})["billing"].cursors[0]
+    assert (cursor.begin, the(cursor.otherwise).items()) == (1, [(2, 3, (Outcome.DROPPED,))])
+    keeping = the(copy.partitions[0].keeping)
+    assert (keeping.newest, keeping.rows) == ({None: [4]}, [[0, 5, world.wall]])
+
+
+def test_a_topic_with_rules_and_without_messages_survives(world: World) -> None:
+    topic = world.topic(policy=TopicPolicy(max_age_s=5))
+    assert_survives(world, topic)
+    assert restored(world, topic).partitions[0].keeping is not None

@@ -13,7 +13,16 @@ from penstock.delivery.expiry import decide_expiry
 from penstock.delivery.offers import Offer
 from penstock.delivery.publish import decide_publish
 from penstock.delivery.shared import dispatch, due
-from penstock.delivery.state import Consumer, Cursor, Lease, Partition, State, Subscription, Topic
+from penstock.delivery.state import (
+    Consumer,
+    Cursor,
+    Lease,
+    Partition,
+    State,
+    Subscription,
+    Topic,
+    bit_ranges,
+)
 from penstock.vocabulary.claims import Claim, Refusal
 from penstock.vocabulary.message import Kind, Message
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
@@ -72,6 +81,8 @@ class World:
             if isinstance(part, Published):
                 self.stored.append(part)
         self.released += effects.released
+        for key, base, mask in effects.scattered:
+            self.released += [(key, low, high) for low, high in bit_ranges(mask, base)]
         self.doomed.update(effects.doomed)
         self.delayed.update(effects.delayed)
         return effects
@@ -79,7 +90,7 @@ class World:
     def carry_out(self, record: Settled | Returned) -> None:
         """Makes a decision true that reserved its messages when it was taken."""
         cursor = self.state.subscriptions[record.subscription_id].cursors[record.partition]
-        cursor.settling -= sum(end - start for start, end in record.ranges)
+        cursor.settling -= record.count
         if cursor.subscription.keys is not None:
             cursor.subscription.keys.decided.pop(id(record), None)
         self.apply(record)

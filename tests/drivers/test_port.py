@@ -4,7 +4,7 @@ import inspect
 import pickle
 
 from penstock.drivers.embedded import FILE, MEMORY, EmbeddedAttachment, EmbeddedDriver
-from penstock.drivers.port import Attachment, Capabilities, Driver
+from penstock.drivers.port import Attachment, Capabilities, Driver, PatternDriver
 from penstock.vocabulary.message import Durability
 
 
@@ -23,6 +23,7 @@ def test_the_driver_port_has_at_most_eight_methods() -> None:
 
 def test_the_embedded_driver_has_every_method_of_the_port() -> None:
     assert _methods(Attachment) <= _methods(EmbeddedAttachment)
+    assert _methods(PatternDriver) <= _methods(EmbeddedDriver)
     assert _methods(Driver) - {"partitions"} <= _methods(EmbeddedDriver)
 
 

@@ -3,13 +3,14 @@
 import msgspec
 
 from penstock.vocabulary.message import Durability, Kind
-from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.policy import OnDuplicate, Retry, SubscriptionPolicy, TopicPolicy
 
 
 def test_a_topic_is_synced_and_keeps_uncovered_messages_a_day_by_default() -> None:
     policy = TopicPolicy()
     assert policy.durability is Durability.SYNCED
     assert policy.retain_s == 24 * 3600
+    assert policy.on_duplicate is OnDuplicate.DROP
 
 
 def test_a_subscription_is_shared_at_least_once_with_leases_of_thirty_seconds_by_default() -> None:

@@ -15,6 +15,7 @@ def test_outcomes_keep_their_numbers() -> None:
         "DEAD": 2,
         "EXPIRED": 3,
         "DROPPED": 4,
+        "REPLACED": 5,
     }
 
 

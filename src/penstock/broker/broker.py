@@ -15,17 +15,19 @@ from penstock.broker.engine import Engine, Waiter
 from penstock.broker.expiring import expire_all
 from penstock.broker.keeper import Keeper
 from penstock.broker.mailbox import DIRECT, Mailbox, Target
+from penstock.broker.multicasting import default_start
 from penstock.broker.reading import Reading
 from penstock.broker.rebuild import Rebuild, started
 from penstock.broker.revoking import answer_nack, tell_expired
 from penstock.broker.threads import Threads
 from penstock.delivery import admin, settle
 from penstock.delivery.apply import remove_subscription
-from penstock.delivery.publish import Duplicate, decide_publish
+from penstock.delivery.growth import check_map
+from penstock.delivery.publish import Decided, Duplicate, decide_publish
 from penstock.delivery.reader import refuse_reader
-from penstock.delivery.retention import NEVER, decide_retention, retained_until
 from penstock.delivery.shared import due
 from penstock.delivery.state import Consumer, Subscription, Topic
+from penstock.delivery.traits import NEVER
 from penstock.journal.disk import Disk
 from penstock.journal.recovery import open_journal
 from penstock.journal.settings import JournalSettings
@@ -35,6 +37,7 @@ from penstock.vocabulary.errors import (
     Closed,
     DiskFull,
     Draining,
+    HeldByReader,
     InvalidArgument,
     InvalidName,
 )
@@ -69,6 +72,8 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     durability: Durability
     is_duplicate: bool
     kept: tuple[int, ...] | None = None
+    places: dict[int, int] | None = None
+    """Offsets of messages that were stored before, by their index, where known."""
 
 
 class Broker(Reading):
@@ -87,6 +92,7 @@ class Broker(Reading):
         self._is_full = False
         self._dead_lock = Lock()
         self._levels: dict[Durability, Durability] = {}
+        self.followers = {}
 
     @classmethod
     def open(
@@ -131,7 +137,7 @@ class Broker(Reading):
         rebuild.finish()
         engine.doomed.update(rebuild.doomed)
         engine.delaying.update(rebuild.delaying)
-        engine.retaining.update(rebuild.retaining)
+        engine.retaining.note(rebuild.retaining)
         engine.expiring.update(rebuild.expiring)
         journal.mark(broker_generation=self.state.generation)
         if report.is_damaged or report.notes:
@@ -153,18 +159,23 @@ class Broker(Reading):
 
     def publish(  # noqa: PLR0913, PLR0917 - the hot path: no object per call
         self, topic_name: str, partition: int, batch: bytes, count: int, publisher: bytes,
-        epoch: int, sequence: int, mailbox: Mailbox, target: Target,
+        epoch: int, sequence: int, mailbox: Mailbox, target: Target, partitions: int = 0,
     ) -> None:  # fmt: skip
-        """Stores a batch; the target gets Stored, or an error. Raises what is known at once."""
+        """Stores a batch; the target gets Stored, or an error. Raises what is known at once.
+
+        `partitions`: how many the batch was split for; 0 = whatever there are. Raises StaleMap.
+        """
         engine = self.engine
         with engine.lock:
             if engine.is_blocked:
                 self._check_publish()
             topic = self.state.names.get(topic_name)
-            if topic is None or topic.is_removing or topic.policy.dead_of is not None:
+            if topic is None or topic.is_removing or topic.policy.dead_of or topic.is_full:
                 topic = self._topic_to_publish(topic_name)
+            if partitions and partitions != len(topic.map):
+                check_map(topic, partition, publisher, epoch, sequence)
             decision = decide_publish(
-                topic.partitions[partition], batch, count, publisher, epoch, sequence,
+                topic.map[partition], batch, count, publisher, epoch, sequence,
                 engine.clock.wall(),
             )  # fmt: skip
             level = self._levels[topic.policy.durability]
@@ -172,16 +183,22 @@ class Broker(Reading):
                 stored = Stored(decision.base, level, is_duplicate=False, kept=decision.kept)
                 engine.submit(decision, (mailbox, target, stored))
             elif type(decision) is Duplicate:
-                answer = Stored(decision.base, level, is_duplicate=True)
+                places = decision.places
+                answer = Stored(decision.base, level, is_duplicate=True, places=places)
                 engine.after_pending((mailbox, target, answer))
+            elif type(decision) is Decided:
+                part = decision.published
+                stored = Stored(part.base, level, False, part.kept, decision.places)  # noqa: FBT003
+                engine.submit(decision.record, (mailbox, target, stored))
             else:
                 engine.after_pending((DIRECT, self._again(
-                    topic_name, partition, batch, count, publisher, epoch, sequence, mailbox, target
+                    topic_name, partition, batch, count, publisher, epoch, sequence, mailbox,
+                    target, partitions,
                 ), None))  # fmt: skip
 
     def _again(self, *arguments: Any) -> Target:
         def retry(answer: Any) -> None:
-            *_, mailbox, target = arguments
+            *_, mailbox, target, _partitions = arguments
             try:
                 if not isinstance(answer, BaseException):
                     self.publish(*arguments)
@@ -218,7 +235,14 @@ class Broker(Reading):
     def _topic_to_publish(self, name: str) -> Topic:
         if names.is_dead_topic(name):
             raise InvalidName(f"{name!r} is a dead-letter topic: only the broker publishes there")
-        return self._ensure_topic(name)
+        topic = self._ensure_topic(name)
+        if topic.is_full:
+            raise HeldByReader(
+                f"topic {name!r} is at its max_bytes of {topic.policy.max_bytes}, and only what a "
+                "reader has planned could be removed: publishes are refused until the reader "
+                "commits, is released, or max_bytes is raised"
+            )
+        return topic
 
     def partitions(self, topic_name: str) -> int:
         """How many partitions a topic has; it is created when missing."""
@@ -227,7 +251,7 @@ class Broker(Reading):
             with self.engine.lock:
                 self._check_publish()
                 topic = self._topic_to_publish(topic_name)
-        return len(topic.partitions)
+        return len(topic.map)
 
     def when_room(self, waiter: Waiter) -> bool:
         """True when publishes may go on; otherwise the waiter is told when they may."""
@@ -235,15 +259,19 @@ class Broker(Reading):
 
     # -- consume ---------------------------------------------------------------------------------
 
-    def attach(
+    def attach(  # noqa: PLR0913 - a subscription, and who joins it how
         self, topic_name: str, subscription_name: str | None, policy: SubscriptionPolicy | None,
-        start: Any, credit: int, credit_bytes: int, consumer_name: str, sink: Sink,
+        start: Any, credit: int, credit_bytes: int, consumer_name: str, sink: Sink, *,
+        is_named: bool = False, is_leg: bool = False,
     ) -> Consumer:  # fmt: skip
         """Joins a subscription, creating topic and subscription when missing.
 
-        Slices arrive at the sink once the attachment is durable.
+        Slices arrive at the sink once the attachment is durable. `is_named`: the application chose
+        the consumer's name; `is_leg`: it is one topic of a pattern.
         """
         engine = self.engine
+        if not is_leg:
+            self.refuse_taken(topic_name, subscription_name)
         if not 1 <= credit <= limits.CREDIT_MAX:
             raise InvalidArgument(f"credit must be 1…{limits.CREDIT_MAX}, not {credit}")
         names.check_consumer(consumer_name)
@@ -255,9 +283,12 @@ class Broker(Reading):
                 topic = admin.find_topic(self.state, topic_name)
             else:
                 topic = self._ensure_topic(topic_name)
-        starts = self._starts(topic, start, "latest" if subscription_name is None else "earliest")
+        starts = self._starts(topic, start, default_start(subscription_name, policy))
         with engine.lock:
-            subscription = self._ensure_subscription(topic, subscription_name, policy, starts)
+            member = consumer_name if is_named else None
+            subscription = self._ensure_subscription(
+                topic, subscription_name, policy, starts, member
+            )
             number = self.state.next_consumer_id
             self.state.next_consumer_id = number + 1
             consumer = Consumer(number, consumer_name, subscription, credit, credit_bytes, sink)
@@ -275,10 +306,12 @@ class Broker(Reading):
 
     def _ensure_subscription(
         self, topic: Topic, name: str | None, policy: SubscriptionPolicy | None,
-        starts: tuple[int, ...],
+        starts: tuple[int, ...], member: str | None,
     ) -> Subscription:  # fmt: skip
         refuse_reader(topic, name, policy)
         wall = self.engine.clock.wall()
+        if name is not None and policy is not None and policy.kind is Kind.MULTICAST:
+            return self.join_multicast(topic, name, policy, starts, member)
         if name is None:
             policy = policy or SubscriptionPolicy()
             return admin.make_ephemeral(self.state, topic, policy, starts, wall)
@@ -372,7 +405,9 @@ class Broker(Reading):
                 wall = engine.clock.wall()
                 for record in settle.decide_detach(consumer, begun, wall, is_clean=is_clean):
                     engine.submit(record, None)
-                engine.submit(Detached(subscription.topic.id, subscription.id, consumer.id), None)
+                engine.submit(
+                    Detached(subscription.topic.id, subscription.id, consumer.id, wall), None
+                )
         engine.after_pending((mailbox, target, None))
 
     def _end_ephemeral(self, subscription: Subscription) -> None:
@@ -409,24 +444,9 @@ class Broker(Reading):
                 if subscription.keys is not None and subscription.keys.is_moving:
                     engine.dispatch(subscription)
             self._expire_at = expire_all(engine, wall)
-            self._retain(wall)
+            engine.retaining.decide(lambda record: engine.submit(record, None))
+            self.forget_members(wall)
             return self._until_next(now, wall)
-
-    def _retain(self, wall: int) -> None:
-        engine = self.engine
-        if wall < engine.retain_at:
-            return
-        soonest = NEVER
-        for partition in list(engine.retaining):
-            if partition.topic.id not in self.state.topics or not partition.retained:
-                del engine.retaining[partition]
-                continue
-            record = decide_retention(partition, wall)
-            if record is not None and not partition.topic.is_removing:
-                engine.submit(record, None)
-            soonest = min(soonest, retained_until(partition))
-        # What was just submitted is looked at again when it has been applied.
-        engine.retain_at = max(soonest, wall + 1000)
 
     def _until_next(self, now: int, wall: int) -> int:
         engine = self.engine

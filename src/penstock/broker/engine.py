@@ -17,12 +17,12 @@ from penstock.broker.early import early_publishes
 from penstock.broker.expiring import expire
 from penstock.broker.fetching import cached_frames, read_frames
 from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
+from penstock.broker.retaining import Retaining
 from penstock.delivery import keyed, revoked
 from penstock.delivery.apply import apply, apply_published, topic_ids
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import close_bits
 from penstock.delivery.offers import Offer
-from penstock.delivery.retention import retained_until
 from penstock.delivery.shared import dispatch
 from penstock.delivery.state import Consumer, Cursor, Lease, Partition, State, Subscription
 from penstock.journal.group import Encoded
@@ -61,9 +61,7 @@ class Engine:
         self.delaying: dict[Cursor, None] = {}
         self.expiring: dict[Partition, None] = {}
         """Partitions with messages that end at a time of their own."""
-        self.retaining: dict[Partition, None] = {}
-        self.retain_at = 0
-        """Wall time before which retention has nothing to do."""
+        self.retaining = Retaining(state, clock)
         self.serving: dict[Subscription, None] = {}
         """Subscriptions with consumers."""
         self.unsynced = Lock()
@@ -248,11 +246,11 @@ class Engine:
         subscription = self.state.subscriptions.get(record.subscription_id)
         if subscription is not None:
             cursor = subscription.cursors[record.partition]
-            cursor.settling -= sum(end - start for start, end in record.ranges)
+            cursor.settling -= record.count
             if subscription.keys is not None:
                 subscription.keys.decided.pop(id(record), None)
                 revoked.carried_out(cursor, record)
-                if subscription.keys.is_moving:
+                if subscription.keys.is_moving or subscription.keys.is_fenced:
                     effects.dirty[subscription] = None
 
     def _fail(
@@ -334,11 +332,13 @@ class Engine:
         index = self.journal.index
         for key, start, end in effects.released:
             index.release(key, start, end)
+        for key, base, mask in effects.scattered:
+            index.release_mask(key, base, mask)
         for key in effects.forgotten:
             index.forget(key)
 
     def _act(self, effects: Effects, letters: dict[Mailbox, list[Letter]]) -> None:
-        if effects.released or effects.forgotten:
+        if effects.released or effects.scattered or effects.forgotten:
             self.release(effects)
         for number in effects.attached:
             consumer = self.consumers.get(number)
@@ -358,9 +358,8 @@ class Engine:
         if effects.expiring:
             self.expiring.update(effects.expiring)
             self.wake_timer()
-        if effects.retained:
-            self.retaining.update(effects.retained)
-            self.retain_at = min(self.retain_at, *map(retained_until, effects.retained))
+        if effects.retained and self.retaining.note(effects.retained):
+            self.wake_timer()
         if effects.doomed:
             self.doomed.update(effects.doomed)
             self.wake_worker()
@@ -372,6 +371,8 @@ class Engine:
 
     def dispatch(self, subscription: Subscription) -> None:
         """Hands waiting messages of a subscription to consumers with credit."""
+        if subscription.seeks:
+            return
         now, wall = self.clock.now(), self.clock.wall()
         if self.expiring:
             expire(self, subscription.topic.partitions, wall)

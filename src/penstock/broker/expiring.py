@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 def expire(engine: "Engine", partitions: Iterable[Partition], wall: int) -> None:
     """Settles what has expired in these partitions. The caller holds the engine's lock."""
+    if engine.retaining.time.is_paused:
+        return
     for partition in partitions:
         if partition not in engine.expiring or partition.topic.is_removing:
             continue

@@ -184,6 +184,11 @@ class Keeper:
             engine.check_alive()
             if cursor.subscription.is_removing or cursor.partition.topic.is_removing:
                 return False
+            if cursor.subscription.seeks:
+                engine.doomed[cursor] = None
+                return False  # What the seek takes is not dead.
+            if _doomed(cursor) != ranges:
+                return True
             unit = decide_dead(engine.state, cursor, frames, engine.clock.wall())
             engine.submit(unit, (DIRECT, pending, None))
         engine.settle_down(pending)

@@ -9,10 +9,12 @@ import msgspec
 
 from penstock.batch import Batch
 from penstock.batch.frame import Frame
-from penstock.broker.administration import Administration
 from penstock.broker.keeper import Keeper
+from penstock.broker.seeking import Seeking
+from penstock.broker.wall import alert
 from penstock.delivery import admin, settle
 from penstock.delivery.dead import decide_redrive
+from penstock.delivery.members import refuse_parent
 from penstock.delivery.reader import outside_planned, unplanned_frames
 from penstock.delivery.state import Partition
 from penstock.journal.journal import Journal
@@ -20,7 +22,7 @@ from penstock.vocabulary import names
 from penstock.vocabulary.records import Ranges, Removed, Unit
 
 
-class Looking(Administration):
+class Looking(Seeking):
     """The looking half of a Broker."""
 
     journal: Journal
@@ -55,7 +57,8 @@ class Looking(Administration):
     ) -> int:  # fmt: skip
         """Sends dead letters back to their subscription; returns how many."""
         with self.engine.lock:
-            admin.find_subscription(admin.find_topic(self.state, topic_name), subscription_name)
+            topic = admin.find_topic(self.state, topic_name)
+            refuse_parent(admin.find_subscription(topic, subscription_name))
         count = 0
         with self._dead_lock:
             for partition, frames in self._chosen(topic_name, subscription_name, choose, limit):
@@ -152,6 +155,7 @@ class Looking(Administration):
                 "live_bytes": sum(self.keeper.live_bytes(segment) for segment in segments),
                 "snapshots": len(journal.snapshots),
                 "records": journal.records,
+                "time": self.engine.retaining.time.state(),
                 "health": self.health(),
                 "recovery": msgspec.to_builtins(report),
             }
@@ -162,6 +166,9 @@ class Looking(Administration):
         reasons = [str(damage) for damage in journal.report.damages] + journal.report.notes
         if self.keeper.state.blocked:
             reasons.append(self.keeper.state.blocked)
+        time = self.engine.retaining.time
+        if time.is_paused:
+            reasons.append(alert(time.jumped_ms))
         if self._is_full:
             reasons.append("free space is below the reserve: publishes are refused")
         if journal.failed is not None:

@@ -59,7 +59,7 @@ async def run(arguments: Namespace, output: Output) -> int:
     if output.is_json:
         output.document(receipt_row(receipt))
     elif not output.is_quiet:
-        again = ", seen before: not stored again" if receipt.duplicate else ""
+        again = ", duplicate: not stored again" if receipt.duplicate else ""
         output.say(
             f"{receipt.topic} {receipt.position}  id {receipt.id}  {receipt.durability}{again}"
         )
@@ -160,7 +160,7 @@ def _report(
             }
         )
     elif not output.is_quiet:
-        again = f", {duplicates:,} of them seen before" if duplicates else ""
+        again = f", {duplicates:,} of them duplicates" if duplicates else ""
         span = f"  {first.position} … {last.position}  {last.durability}" if first and last else ""
         output.say(f"{plural(count, 'message')} confirmed{again}{span}")
         sys.stdout.flush()

@@ -12,6 +12,11 @@ from penstock.cli.topics import run_describe, show_subscriptions
 def add(parser: ArgumentParser) -> None:
     """Adds the arguments of this command."""
     parser.add_argument("--topic", metavar="TOPIC", help="only this topic and its subscriptions")
+    parser.add_argument(
+        "--confirm-time",
+        action="store_true",
+        help="the broker's clock is right although it jumped: expiry and retention go on",
+    )
 
 
 async def run(arguments: Namespace, output: Output) -> int:
@@ -19,6 +24,8 @@ async def run(arguments: Namespace, output: Output) -> int:
     if arguments.topic is not None:
         return await run_describe(arguments, output)
     async with opened(arguments) as client:
+        if arguments.confirm_time:
+            await client.confirm_time()
         found = await client.stats()
         subscriptions = await client.subscriptions()
     if output.is_json:

@@ -1,4 +1,4 @@
-"""`penstock subscriptions`: list, create, alter and delete durable subscriptions."""
+"""`penstock subscriptions`: list, create, alter, seek and delete durable subscriptions."""
 
 from argparse import ArgumentParser, Namespace
 from typing import Any, Final
@@ -131,6 +131,26 @@ async def run_alter(arguments: Namespace, output: Output) -> int:
     return 0
 
 
+def add_seek(parser: ArgumentParser) -> None:
+    """Adds the arguments of `seek`."""
+    _add_names(parser)
+    parser.add_argument(
+        "to",
+        type=values.start,
+        metavar="WHERE",
+        help="earliest, latest, a position such as 0:17 (moves that partition only), a time",
+    )
+
+
+async def run_seek(arguments: Namespace, output: Output) -> int:
+    """Moves a subscription forward or back."""
+    async with opened(arguments) as client:
+        await client.seek(arguments.topic, arguments.subscription, arguments.to)
+        row = await _find(client, arguments)
+    _tell(output, row, f"moved: {plural(row['waiting'], 'message')} waiting")
+    return 0
+
+
 def add_delete(parser: ArgumentParser) -> None:
     """Adds the arguments of `delete`."""
     _add_names(parser)
@@ -178,7 +198,7 @@ def _tell(output: Output, row: dict[str, Any], what: str) -> None:
 
 GROUP = Group(
     "subscriptions",
-    "list, create, alter and delete durable subscriptions",
+    "list, create, alter, seek and delete durable subscriptions",
     (
         Command(
             "list",
@@ -200,6 +220,13 @@ GROUP = Group(
             "subscriptions alter orders billing --lease 2m --retry-max 10m",
             add_alter,
             run_alter,
+        ),
+        Command(
+            "seek",
+            "move a subscription forward or back",
+            "subscriptions seek orders billing earliest\nsubscriptions seek orders billing 0:17",
+            add_seek,
+            run_seek,
         ),
         Command(
             "delete",

@@ -11,6 +11,7 @@ from penstock.cli.output import Output, duration, moment, number, plural, size
 from penstock.cli.parser import BadUsage
 from penstock.vocabulary.limits import RETAIN_S_DEFAULT
 from penstock.vocabulary.message import Durability
+from penstock.vocabulary.policy import OnDuplicate
 
 
 def _add_name(parser: ArgumentParser) -> None:
@@ -32,6 +33,41 @@ def _add_policy(parser: ArgumentParser) -> None:
         help="how long a message is kept that no subscription covered: 90, 12h, 7d, forever "
         f"(default {duration(RETAIN_S_DEFAULT)})",
     )
+    parser.add_argument(
+        "--replay",
+        type=values.seconds,
+        metavar="S",
+        help="how long acked messages stay for seek and readers (default 0)",
+    )
+    parser.add_argument(
+        "--keep-last",
+        type=int,
+        metavar="N",
+        help="so many of the newest messages of each key stay (default 0)",
+    )
+    parser.add_argument(
+        "--max-age",
+        type=values.seconds_or_never,
+        default=...,
+        metavar="S",
+        help="older messages are removed, acked or not: 90, 12h, 7d, none (default)",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        type=values.attempts,
+        default=...,
+        metavar="N",
+        help="above this size the oldest messages are removed: 500M, none (default)",
+    )
+
+
+def _add_on_duplicate(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--on-duplicate",
+        choices=[str(each) for each in OnDuplicate],
+        help="what a message with a known id does: it is not stored again (drop, default), or "
+        "takes the place of those that wait (replace)",
+    )
 
 
 def _policy(arguments: Namespace) -> dict[str, Any]:
@@ -40,6 +76,30 @@ def _policy(arguments: Namespace) -> dict[str, Any]:
         found["durability"] = arguments.durability
     if arguments.retain is not ...:
         found["retain_s"] = arguments.retain
+    if getattr(arguments, "on_duplicate", None) is not None:  # chosen once, not to be altered
+        found["on_duplicate"] = arguments.on_duplicate
+    if arguments.replay is not None:
+        found["replay_s"] = arguments.replay
+    if arguments.keep_last is not None:
+        found["keep_last"] = arguments.keep_last
+    if arguments.max_age is not ...:
+        found["max_age_s"] = arguments.max_age
+    if arguments.max_bytes is not ...:
+        found["max_bytes"] = arguments.max_bytes
+    return found
+
+
+def _limits(policy: dict[str, Any]) -> dict[str, str]:
+    """The rules of a topic that differ from the usual, for people."""
+    found: dict[str, str] = {}
+    if policy.get("replay_s"):
+        found["replay"] = duration(policy["replay_s"])
+    if policy.get("keep_last"):
+        found["keep last"] = f"{number(policy['keep_last'])} of each key"
+    if policy.get("max_age_s"):
+        found["max age"] = duration(policy["max_age_s"])
+    if policy.get("max_bytes"):
+        found["max bytes"] = size(policy["max_bytes"])
     return found
 
 
@@ -90,6 +150,8 @@ async def run_describe(arguments: Namespace, output: Output) -> int:
             "created": moment(topic["created_at"]),
             "durability": policy.get("durability", Durability.SYNCED),
             "retain": duration(policy.get("retain_s", RETAIN_S_DEFAULT)),
+            "duplicates": policy.get("on_duplicate", OnDuplicate.DROP),
+            **_limits(policy),
         }
     )
     if subscriptions:
@@ -145,6 +207,7 @@ def add_create(parser: ArgumentParser) -> None:
     _add_name(parser)
     parser.add_argument("--partitions", type=values.positive, default=1, metavar="N")
     _add_policy(parser)
+    _add_on_duplicate(parser)
 
 
 async def run_create(arguments: Namespace, output: Output) -> int:
@@ -165,14 +228,25 @@ async def run_create(arguments: Namespace, output: Output) -> int:
 def add_alter(parser: ArgumentParser) -> None:
     """Adds the arguments of `alter`."""
     _add_name(parser)
+    parser.add_argument(
+        "--partitions",
+        type=values.positive,
+        metavar="N",
+        help="add partitions until there are N; they cannot be removed again",
+    )
     _add_policy(parser)
 
 
 async def run_alter(arguments: Namespace, output: Output) -> int:
     """Changes what is given and leaves the rest."""
     changes = _policy(arguments)
+    if arguments.partitions is not None:
+        changes["partitions"] = arguments.partitions
     if not changes:
-        raise BadUsage("say what to change: --durability or --retain")
+        raise BadUsage(
+            "say what to change: --partitions, --durability, --retain, --replay, --keep-last, "
+            "--max-age or --max-bytes"
+        )
     async with opened(arguments) as client:
         await client.alter_topic(arguments.topic, **changes)
         topic = await client.describe_topic(arguments.topic)
@@ -228,7 +302,8 @@ GROUP = Group(
         ),
         Command(
             "alter",
-            "change the policy of a topic",
+            "change the policy of a topic, or add partitions",
+            "topics alter orders --partitions 8\n"
             "topics alter orders --durability written --retain forever",
             add_alter,
             run_alter,

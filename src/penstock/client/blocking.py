@@ -207,9 +207,9 @@ class BlockingClient:
         """See Client.create_topic."""
         self._do("create_topic", topic, partitions, **policy)
 
-    def alter_topic(self, topic: str, **policy: Any) -> None:
+    def alter_topic(self, topic: str, **changes: Any) -> None:
         """See Client.alter_topic."""
-        self._do("alter_topic", topic, **policy)
+        self._do("alter_topic", topic, **changes)
 
     def delete_topic(self, topic: str) -> None:
         """See Client.delete_topic."""
@@ -236,6 +236,10 @@ class BlockingClient:
     def delete_subscription(self, topic: str, subscription: str) -> None:
         """See Client.delete_subscription."""
         self._do("delete_subscription", topic, subscription)
+
+    def seek(self, topic: str, subscription: str, to: float | str) -> None:
+        """See Client.seek."""
+        self._do("seek", topic, subscription, to)
 
     def subscriptions(self, topic: str | None = None) -> list[dict[str, Any]]:
         """See Client.subscriptions."""
@@ -264,10 +268,19 @@ class BlockingClient:
         """See Client.purge_dead."""
         return int(self._do("purge_dead", topic, subscription, **options))
 
+    def explain(self, topic: str, **options: Any) -> dict[str, Any]:
+        """See Client.explain."""
+        found: dict[str, Any] = self._do("explain", topic, **options)
+        return found
+
     def stats(self) -> dict[str, Any]:
         """See Client.stats."""
         numbers: dict[str, Any] = self._do("stats")
         return numbers
+
+    def confirm_time(self) -> None:
+        """See Client.confirm_time."""
+        self._do("confirm_time")
 
 
 class BlockingDeliveries:

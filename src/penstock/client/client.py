@@ -23,6 +23,7 @@ from penstock.batch import encode_one
 from penstock.client import packing
 from penstock.client.administration import Administration, made
 from penstock.client.deliveries import Deliveries
+from penstock.client.following import PatternDeliveries
 from penstock.client.gathering import BODY_BYTES_CUT
 from penstock.client.handlers import HANDLER_TIMEOUT_S_DEFAULT, Handler, Subscribing, register
 from penstock.client.keyed import KeyedDeliveries
@@ -42,6 +43,7 @@ from penstock.vocabulary.errors import (
     Unsupported,
     UsageError,
 )
+from penstock.vocabulary.filters import check_filter, is_pattern
 from penstock.vocabulary.limits import CREDIT_BYTES_DEFAULT, CREDIT_DEFAULT, CREDIT_MAX
 from penstock.vocabulary.message import Durability, Kind, Message, Receipt
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy
@@ -239,7 +241,7 @@ class Client(Readers, Administration):
         partition = 0
         if len(route.sequences) > 1:
             partition = publisher.choose(route, key, id)
-        return await publisher.publish_alone(route, partition, batch, id)
+        return await publisher.publish_alone(route, partition, batch, id, key)
 
     async def publish_many(
         self, topic: str, messages: Iterable[Message | bytes | str], *,
@@ -330,8 +332,7 @@ class Client(Readers, Administration):
         async def change_existing() -> None:
             await self._change_existing(wish, settings)
 
-        is_keyed = wish.policy is not None and wish.policy.kind is Kind.KEY_SHARED
-        stream = (KeyedDeliveries if is_keyed else Deliveries)(
+        stream = _class_for(wish)(
             driver, self._loop, wish, is_push=is_push,
             prepare=change_existing if settings and wish.subscription is not None else None,
         )  # fmt: skip
@@ -341,7 +342,7 @@ class Client(Readers, Administration):
 
     async def _change_existing(self, wish: Wish, settings: dict[str, Any]) -> None:
         known = {row["topic"] for row in await self.topics()}
-        if wish.topic not in known or wish.subscription is None:
+        if not (wish.topic in known or is_pattern(wish.topic)) or wish.subscription is None:
             return
         rows = await self.subscriptions(wish.topic)
         if any(row["subscription"] == wish.subscription for row in rows):
@@ -413,6 +414,13 @@ class Client(Readers, Administration):
             loop.call_soon_threadsafe(service.stop)
 
 
+def _class_for(wish: Wish) -> type[Deliveries]:
+    if is_pattern(wish.topic):
+        return PatternDeliveries
+    is_keyed = wish.policy is not None and wish.policy.kind is Kind.KEY_SHARED
+    return KeyedDeliveries if is_keyed else Deliveries
+
+
 def _json_body(body: Any, value: Any) -> bytes:
     if body is not None:
         raise InvalidArgument("give either body or json, not both")
@@ -431,12 +439,13 @@ def _with_hint(body: Any, error: InvalidArgument) -> InvalidArgument:
 def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str, Any]]:
     """What to ask the driver for, and which settings were given. Raises UsageError."""
     topic, subscription, options = asked
-    names.check_topic(topic, reserved=True)
+    check_filter(topic, reserved=True)
     if subscription is not None:
         names.check_subscription(subscription)
     given = dict(options)
     start, credit, credit_bytes = given.pop("start"), given.pop("credit"), given.pop("credit_bytes")
-    consumer = given.pop("consumer") or f"consumer-{os.getpid()}-{next(_consumer_numbers)}"
+    named = given.pop("consumer")
+    consumer = named or f"consumer-{os.getpid()}-{next(_consumer_numbers)}"
     names.check_consumer(consumer)
     _check_count("credit", credit, CREDIT_MAX)
     _check_count("credit_bytes", credit_bytes, 1 << 62)
@@ -449,8 +458,10 @@ def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str,
         )
     if can is not None and qos not in can.qos:
         raise Unsupported(f"qos {qos!r} is not available yet on {can.scheme}: URLs; use 1")
+    if can is not None and is_pattern(topic) and not can.has_patterns:
+        raise Unsupported(f"a pattern of topics is not available on {can.scheme}: URLs")
     policy: SubscriptionPolicy = made(SubscriptionPolicy, {"kind": kind, "qos": qos, **given})
-    wish = Wish(topic, subscription, policy, start, credit, credit_bytes, consumer)
+    wish = Wish(topic, subscription, policy, start, credit, credit_bytes, consumer, bool(named))
     return wish, given
 
 

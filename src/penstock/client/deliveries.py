@@ -244,8 +244,11 @@ class Deliveries:
                 count -= 1
 
     def on_slice(self, part: Slice) -> None:
-        """Messages arrived."""
+        """Messages arrived, or a lease is void."""
         if self._is_closed:
+            return
+        if not part.frames:
+            self.settling.void(part.lease_id)
             return
         hold = self.settling.hold(part)
         self._arrived.append(hold)

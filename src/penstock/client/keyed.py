@@ -45,6 +45,21 @@ class KeyedSettling(Settling):
         self.shelf.add(hold)
         return hold
 
+    def void(self, lease_id: int) -> None:
+        """What was not handed out of this lease is not handed out any more."""
+        hold = self.holds.pop(lease_id, None)
+        if isinstance(hold, KeyedHold):
+            with self._lock:
+                self.shelf.drop(hold, ((hold.start, hold.end),))
+
+    def finish_handed(self) -> None:
+        """QoS 0: what the application was given takes no credit any more. On the loop's thread."""
+        for hold in list(self.holds.values()):
+            offsets = [o for low, high in hold.begun() for o in range(low, high)]
+            if offsets:
+                self.ack_many(hold, offsets)
+        self.send()
+
     def _return(
         self, hold: Hold, claim: Claim, cause: Cause, delay_s: float | None, reason: str
     ) -> None:
@@ -91,6 +106,7 @@ class KeyedDeliveries(Deliveries):
     ) -> None:  # fmt: skip
         super().__init__(driver, loop, wish, prepare=prepare, is_push=is_push)
         self._keyed = KeyedSettling(wish.topic, loop, wish.credit, is_push=is_push)
+        self._keyed.is_once = self.settling.is_once
         self._shelf = self._keyed.shelf
         self.settling = self._keyed
 
@@ -115,11 +131,16 @@ class KeyedDeliveries(Deliveries):
         return batch
 
     def _find(self) -> bool:
+        if self._keyed.is_once:
+            self._keyed.finish_handed()
         return self._shelf.has_some()
 
     def on_slice(self, part: Slice) -> None:
-        """Messages arrived."""
+        """Messages arrived, or a lease is void."""
         if self._is_closed:
+            return
+        if not part.frames:
+            self._keyed.void(part.lease_id)
             return
         self._wake(self._keyed.hold(part).count)
         if self._renewing is None:

@@ -28,7 +28,9 @@ class Sent(NamedTuple):
 
 def place_of(stored: Stored, at: int) -> tuple[int | None, bool]:
     """The offset of a batch's message, if it is known, and whether it was stored before."""
-    base, kept = stored.base, stored.kept
+    base, kept, places = stored.base, stored.kept, stored.places
+    if places is not None and at in places:
+        return places[at], True
     if kept is None or base is None:
         return (None if base is None else base + at), stored.is_duplicate
     return (base + kept.index(at), False) if at in kept else (None, True)

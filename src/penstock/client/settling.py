@@ -66,6 +66,12 @@ class Settling:
         self.holds[hold.lease_id] = hold
         return hold
 
+    def void(self, lease_id: int) -> None:
+        """What was not handed out of this lease is not handed out any more."""
+        hold = self.holds.pop(lease_id, None)
+        if hold is not None:
+            hold.take(hold.count)
+
     def collect(self, hold: Hold) -> None:
         """The hold has acks to send: now, when half the credit waits, or soon. For any thread."""
         if self._is_closed:
@@ -124,34 +130,38 @@ class Settling:
         claims: list[Claim] = []
         for hold in dirty:
             hold.is_dirty = False  # before looking: a later ack makes it dirty again
-            ranges = self._drain(hold)
+            ranges, mask = self._drain(hold)
             if ranges:
-                claims.append(Claim(hold.lease_id, hold.partition, hold.attempt, ranges))
+                claims.append(Claim(hold.lease_id, hold.partition, hold.attempt, ranges, mask))
         if claims and self.attachment is not None:
             try:
                 self.attachment.ack(claims)
             except PenstockError as error:
                 self.failure = error
 
-    def _drain(self, hold: Hold) -> Ranges:
+    def _drain(self, hold: Hold) -> tuple[Ranges, int]:
         """Takes the collected acks of a hold; what was settled otherwise is left out."""
         acked = hold.acked
         count = len(acked)
         taken = acked[:count]
         del acked[:count]
         if not count:
-            return ()
+            return (), 0
         taken.sort()
         low, high = taken[0], taken[-1] + 1
         with self._lock:
             bits = ((1 << (high - low)) - 1) << (low - hold.start)
-            if high - low == count and not hold.done & bits:
+            # A message acked twice, alone and with its batch, must not stand for one in a gap.
+            is_run = high - low == count and taken == list(range(low, high))
+            if is_run and not hold.done & bits:
                 hold.done |= bits
-                ranges: Ranges = ((low, high),)
-            else:
-                ranges, count = _merge(hold, taken)
-            self._forget(hold, count)
-        return ranges
+                self._forget(hold, count)
+                return ((low, high),), 0
+            bits = (_bits(taken, low, high) << (low - hold.start)) & ~hold.done
+            hold.done |= bits
+            self._forget(hold, bits.bit_count())
+        mask = bits >> (low - hold.start)
+        return (((low, high),), mask) if mask else ((), 0)
 
     def _forget(self, hold: Hold, count: int) -> None:
         hold.left -= count
@@ -275,6 +285,14 @@ def check_reason(reason: str) -> None:
     """Raises InvalidArgument when a reason is not text."""
     if not isinstance(reason, str):
         raise InvalidArgument(f"reason must be text, not {type(reason).__name__}")
+
+
+def _bits(offsets: list[int], low: int, high: int) -> int:
+    """A bit for each of these offsets, counted from `low`."""
+    digits = bytearray(b"0") * (high - low)
+    for offset in offsets:
+        digits[high - 1 - offset] = 49  # the digit 1
+    return int(digits, 2)
 
 
 def _merge(hold: Hold, offsets: list[int]) -> tuple[Ranges, int]:

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.delivery import members
 from penstock.delivery.apply import add_subscription, add_topic, start_cursors
 from penstock.delivery.reader import check_topic_unplanned, check_unplanned
 from penstock.delivery.state import State, Subscription, Topic
@@ -20,7 +21,7 @@ from penstock.vocabulary.errors import (
     Unsupported,
 )
 from penstock.vocabulary.message import Durability, Kind
-from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.policy import OnDuplicate, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import (
     SubscriptionAltered,
     SubscriptionCreated,
@@ -30,7 +31,7 @@ from penstock.vocabulary.records import (
     TopicDeleted,
 )
 
-KINDS: Final = (Kind.SHARED, Kind.KEY_SHARED, Kind.READER)
+KINDS: Final = (Kind.SHARED, Kind.KEY_SHARED, Kind.READER, Kind.MULTICAST)
 
 
 def find_topic(state: State, name: str) -> Topic:
@@ -43,9 +44,9 @@ def find_topic(state: State, name: str) -> Topic:
 
 def find_subscription(topic: Topic, name: str) -> Subscription:
     """The subscription of this name. Raises UnknownSubscription."""
-    found = (topic.subscriptions or {}).get(name)
+    found = members.find(topic, name)
     if found is None or found.is_removing:
-        known = sorted(topic.subscriptions or {})
+        known = sorted([*(topic.subscriptions or {}), *(topic.multicasts or {})])
         raise UnknownSubscription(
             f"topic {topic.name!r} has no subscription {name!r}; {_did_you_mean(name, known)}"
         )
@@ -69,6 +70,18 @@ def check_topic_policy(policy: TopicPolicy) -> None:
         )
     if policy.retain_s is not None and not 0 <= policy.retain_s < float("inf"):
         raise InvalidArgument(f"retain_s must be 0 or more seconds, not {policy.retain_s}")
+    if policy.on_duplicate not in list(OnDuplicate):
+        raise InvalidArgument(
+            f"on_duplicate must be 'drop' or 'replace', not {policy.on_duplicate!r:.80}"
+        )
+    if not 0 <= policy.replay_s < float("inf"):
+        raise InvalidArgument(f"replay_s must be 0 or more seconds, not {policy.replay_s}")
+    if not 0 <= policy.keep_last <= limits.KEEP_LAST_MAX:
+        raise InvalidArgument(f"keep_last must be 0…{limits.KEEP_LAST_MAX}, not {policy.keep_last}")
+    if policy.max_age_s is not None and not 0 < policy.max_age_s < float("inf"):
+        raise InvalidArgument(f"max_age_s must be above 0 seconds, or None, not {policy.max_age_s}")
+    if policy.max_bytes is not None and policy.max_bytes < 1:
+        raise InvalidArgument(f"max_bytes must be 1 or more, or None, not {policy.max_bytes}")
 
 
 def check_subscription_policy(policy: SubscriptionPolicy) -> None:
@@ -102,10 +115,10 @@ def decide_create_topic(
     if known is not None:
         if known.is_removing:
             raise TopicInUse(f"topic {name!r} is being deleted; try again in a moment")
-        if is_explicit and (len(known.partitions) != partitions or known.policy != policy):
+        if is_explicit and (len(known.map) != partitions or known.policy != policy):
             raise TopicExists(
-                f"topic {name!r} exists with {len(known.partitions)} partition(s) and other "
-                "settings; use alter_topic to change its policy"
+                f"topic {name!r} exists with {len(known.map)} partition(s) and other settings; "
+                "use alter_topic to change its policy or to add partitions"
             )
         return None
     record = TopicCreated(state.next_topic_id, name, partitions, policy, now_wall)
@@ -113,10 +126,15 @@ def decide_create_topic(
     return record
 
 
-def decide_alter_topic(topic: Topic, policy: TopicPolicy) -> TopicAltered | None:
+def decide_alter_topic(topic: Topic, policy: TopicPolicy, now_wall: int) -> TopicAltered | None:
     """A record for the new policy, or None when nothing changes."""
     check_topic_policy(policy)
-    return None if policy == topic.policy else TopicAltered(topic.id, policy)
+    if policy.on_duplicate != topic.policy.on_duplicate:
+        raise InvalidArgument(
+            f"on_duplicate of topic {topic.name!r} is {str(topic.policy.on_duplicate)!r} and "
+            "cannot change: older ids are not known; create another topic"
+        )
+    return None if policy == topic.policy else TopicAltered(topic.id, policy, now_wall)
 
 
 def decide_delete_topic(state: State, topic: Topic) -> TopicDeleted:
@@ -150,7 +168,7 @@ def decide_create_subscription(
     check_subscription_policy(policy or SubscriptionPolicy())
     if topic.is_removing:
         raise TopicInUse(f"topic {topic.name!r} is being deleted; try again in a moment")
-    known = (topic.subscriptions or {}).get(name)
+    known = members.find(topic, name)
     if known is not None:
         if known.is_removing:
             raise SubscriptionInUse(
@@ -261,7 +279,7 @@ def describe(topic: Topic) -> dict[str, object]:
         "messages": sum(p.held for p in topic.partitions),
         "bytes": sum(p.held_bytes for p in topic.partitions),
         "published": sum(p.next_offset for p in topic.partitions),
-        "subscriptions": sorted(s.name for s in topic.durable_subscriptions()),
+        "subscriptions": [s.name for s in members.listed(topic)],
         "policy": msgspec.to_builtins(topic.policy),
         "created_at": topic.created_at / 1000,
     }

@@ -7,11 +7,30 @@ bytes are free, which subscriptions have something to hand out, what is doomed.
 from collections.abc import Callable
 from typing import Any, Final
 
+from penstock.batch.given import messages_in
+from penstock.delivery import matching, members
 from penstock.delivery.effects import Effects
-from penstock.delivery.holding import drop_retained, forget_trials, lose, release, remove, retain
+from penstock.delivery.growth import apply_added
+from penstock.delivery.holding import (
+    drop_retained,
+    forget_trials,
+    lose,
+    release,
+    release_mask,
+    remove,
+    retain,
+)
 from penstock.delivery.leases import make_ready, withdraw
+from penstock.delivery.policies import (
+    apply_outlived,
+    begin_keeping,
+    change_policy,
+    forget_rows,
+    keep_published,
+)
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import apply_reader_moved, apply_reader_opened
+from penstock.delivery.seek import apply_sought, note_ending
 from penstock.delivery.state import (
     UNTRIED,
     Cursor,
@@ -24,6 +43,7 @@ from penstock.delivery.state import (
     bit_ranges,
 )
 from penstock.delivery.traits import Traits, is_plain, traits_of
+from penstock.delivery.unique import remember
 from penstock.vocabulary import names
 from penstock.vocabulary import records as r
 from penstock.vocabulary.errors import MalformedBatch
@@ -44,7 +64,7 @@ def topic_ids(record: r.Record) -> list[int]:
     """The topics a record speaks of."""
     if isinstance(record, r.Unit):
         return [number for part in record.records for number in topic_ids(part)]
-    if isinstance(record, r.Started):
+    if isinstance(record, r.WITHOUT_TOPIC):
         return []
     return [record.topic_id]
 
@@ -69,6 +89,9 @@ def apply_published(state: State, record: r.Published, effects: Effects) -> None
     _remember_publisher(partition, record)
     if not is_plain(record.batch):
         _note_traits(partition, record, effects)
+        remember(partition, record)
+    if partition.keeping is not None:
+        keep_published(partition, record, effects)
     if record.target:
         partition.aimed = partition.aimed or RangeSet()
         partition.aimed.add(base, end)
@@ -133,8 +156,14 @@ def _remember_publisher(partition: Partition, record: r.Published) -> None:
             return
         former = publisher.former or Publisher(record.epoch, record.published_at)
         publisher.former = publisher = former
-    publisher.first = record.sequence if record.kept is None else record.sequence + record.kept[0]
-    publisher.last = publisher.first + record.count - 1
+    if record.kept is None:
+        publisher.first, publisher.last = record.sequence, record.sequence + record.count - 1
+    else:
+        count = messages_in(record.batch)
+        publisher.last = record.sequence + count - 1
+        # Only when the end of the batch was kept do its places follow from the first one's.
+        is_end = record.kept[0] == count - record.count
+        publisher.first = record.sequence + record.kept[0] if is_end else -1
     publisher.base = record.base
     publisher.used_at = record.published_at
     publisher.decided = max(publisher.decided, publisher.last)
@@ -159,6 +188,7 @@ def _removed(state: State, record: r.Removed, effects: Effects) -> None:
     partition = state.topics[record.topic_id].partitions[record.partition]
     _catch_up(partition, record.ranges[-1][1], effects)
     remove(partition, record.ranges, effects)
+    forget_rows(partition)
 
 
 def _skipped(state: State, record: r.Skipped, _effects: Effects) -> None:
@@ -190,12 +220,12 @@ def _delivered(state: State, record: r.Delivered, effects: Effects) -> None:
     _catch_up(cursor.partition, record.end, effects)
     if cursor.trials is None:
         cursor.trials = RangeMap()
-    runs = [(record.start, record.end)]
-    if record.mask:
-        runs = bit_ranges(int.from_bytes(record.mask, "little"), record.start)
-    size = sum(high - low for low, high in runs)
     out = 2 if record.is_alone else 1
-    for low, high in [gap for run in runs for gap in cursor.done.gaps(*run)]:
+    if record.mask:
+        _delivered_scattered(cursor, cursor.trials, record, out)
+        return
+    size = record.end - record.start
+    for low, high in cursor.done.gaps(record.start, record.end):
         for start, end, found in list(cursor.trials.runs(low, high)):
             trial = UNTRIED if found is None else found
             cursor.trials.set(start, end, (trial[0] + 1, trial[1], trial[2], size, out))
@@ -204,28 +234,61 @@ def _delivered(state: State, record: r.Delivered, effects: Effects) -> None:
             withdraw(cursor, low, high)
 
 
+def _delivered_scattered(cursor: Cursor, trials: RangeMap, record: r.Delivered, out: int) -> None:
+    mask = int.from_bytes(record.mask, "little")
+    size = mask.bit_count()
+    mask &= ~cursor.done.within_mask(record.start, mask)
+    for part, found in trials.split_mask(record.start, mask):
+        trial = UNTRIED if found is None else found
+        trials.set_mask(record.start, part, (trial[0] + 1, trial[1], trial[2], size, out))
+    if cursor.delayed:
+        for low, high in bit_ranges(mask, record.start):
+            withdraw(cursor, low, high)
+
+
 def _settled(state: State, record: r.Settled, effects: Effects) -> None:
     subscription = state.subscriptions[record.subscription_id]
     cursor = subscription.cursors[record.partition]
     partition = cursor.partition
     _catch_up(partition, record.ranges[-1][1], effects)
-    outcome = record.outcome
+    if record.mask:
+        _settled_scattered(cursor, record, effects)
+        return
     for start, end in record.ranges:
         for low, high in cursor.done.add(start, end):
-            count = high - low
-            if outcome == r.Outcome.ACKED:
-                cursor.acked += count
-            elif outcome == r.Outcome.DEAD:
-                cursor.dead += count
-            elif outcome == r.Outcome.EXPIRED:
-                cursor.expired += count
-            else:
-                cursor.dropped += count
+            _count_settled(cursor, record.outcome, high - low)
             forget_trials(cursor, low, high)
             if cursor.delayed:
                 withdraw(cursor, low, high)
             if subscription.is_durable:
                 release(partition, low, high, effects)
+                if record.outcome != r.Outcome.ACKED:
+                    note_ending(cursor, low, high, record.outcome)
+
+
+def _settled_scattered(cursor: Cursor, record: r.Settled, effects: Effects) -> None:
+    start, partition = record.ranges[0][0], cursor.partition
+    fresh = cursor.done.add_mask(start, int.from_bytes(record.mask, "little"))
+    _count_settled(cursor, record.outcome, fresh.bit_count())
+    if cursor.reasons or cursor.doomed is not None or cursor.delayed:
+        for low, high in bit_ranges(fresh, start):
+            forget_trials(cursor, low, high)
+            withdraw(cursor, low, high)
+    elif cursor.trials:
+        cursor.trials.clear_mask(start, fresh)
+    if cursor.subscription.is_durable:
+        release_mask(partition, start, fresh, effects)
+
+
+def _count_settled(cursor: Cursor, outcome: r.Outcome, count: int) -> None:
+    if outcome == r.Outcome.ACKED:
+        cursor.acked += count
+    elif outcome == r.Outcome.DEAD:
+        cursor.dead += count
+    elif outcome == r.Outcome.EXPIRED:
+        cursor.expired += count
+    else:
+        cursor.dropped += count
 
 
 def _returned(state: State, record: r.Returned, effects: Effects) -> None:
@@ -315,7 +378,8 @@ def add_topic(state: State, record: r.TopicCreated) -> Topic:
     """Puts a topic into the tables."""
     policy = state.share(record.policy)
     topic = Topic(record.topic_id, record.name, policy, record.created_at)
-    topic.partitions = [Partition(topic, index) for index in range(record.partitions)]
+    topic.partitions += [Partition(topic, index) for index in range(record.partitions)]
+    begin_keeping(topic)
     state.topics[topic.id] = topic
     state.names[topic.name] = topic
     state.written_topics += topic.policy.durability is Durability.WRITTEN
@@ -327,10 +391,7 @@ def _topic_altered(state: State, record: r.TopicAltered, effects: Effects) -> No
     topic = state.topics[record.topic_id]
     state.written_topics -= topic.policy.durability is Durability.WRITTEN
     state.written_topics += record.policy.durability is Durability.WRITTEN
-    topic.policy = record.policy
-    for partition in topic.partitions:
-        if partition.retained:
-            effects.retained[partition] = None
+    change_policy(topic, record.policy, record.altered_at, effects)
 
 
 def _topic_deleted(state: State, record: r.TopicDeleted, effects: Effects) -> None:
@@ -340,6 +401,7 @@ def _topic_deleted(state: State, record: r.TopicDeleted, effects: Effects) -> No
     for subscription in list((topic.subscriptions or {}).values()):
         state.subscriptions.pop(subscription.id, None)
         effects.closed.append(subscription)
+    members.forget_parents(state, topic)
     effects.forgotten.extend(partition.key for partition in topic.partitions)
 
 
@@ -349,6 +411,8 @@ def _subscription_created(state: State, record: r.SubscriptionCreated, effects: 
     if subscription is None:
         subscription = add_subscription(state, record, is_durable=True)
     subscription.is_pending = False
+    if subscription.is_parent:
+        return
     start_cursors(subscription, record.starts)
     for cursor in subscription.cursors:
         drop_retained(cursor.partition, cursor.done.floor, cursor.partition.next_offset)
@@ -370,9 +434,12 @@ def add_subscription(
         record.created_at,
         is_durable=is_durable,
     )
-    if topic.subscriptions is None:
-        topic.subscriptions = {}
-    topic.subscriptions[name] = subscription
+    if subscription.is_parent:
+        members.add_parent(state, subscription)
+    else:
+        if topic.subscriptions is None:
+            topic.subscriptions = {}
+        topic.subscriptions[name] = subscription
     state.subscriptions[subscription.id] = subscription
     state.next_subscription_id = max(state.next_subscription_id, subscription.id + 1)
     return subscription
@@ -381,7 +448,10 @@ def add_subscription(
 def start_cursors(subscription: Subscription, starts: tuple[int, ...]) -> None:
     """Gives a subscription its cursors: what is released or for another is not its business."""
     subscription.cursors = []
-    for partition, start in zip(subscription.topic.partitions, starts, strict=True):
+    # Partitions added since the starts were chosen are covered from their beginning.
+    partitions = subscription.topic.partitions
+    starts += (0,) * (len(partitions) - len(starts))
+    for partition, start in zip(partitions, starts, strict=True):
         cursor = Cursor(subscription, partition, start)
         for gone in (partition.released, partition.aimed):
             for low, high in gone.inside(start, partition.next_offset) if gone else ():
@@ -396,8 +466,15 @@ def _subscription_altered(state: State, record: r.SubscriptionAltered, effects: 
     effects.dirty[subscription] = None
 
 
-def _subscription_deleted(state: State, record: r.SubscriptionDeleted, effects: Effects) -> None:
+def _subscription_deleted(
+    state: State, record: r.SubscriptionDeleted | r.MemberExpired, effects: Effects
+) -> None:
     subscription = state.subscriptions.pop(record.subscription_id)
+    if type(record) is r.MemberExpired:
+        members.count_forgotten(subscription)
+    if state.multicasts.pop(subscription.id, None) is not None:
+        members.remove_parent(subscription)
+        return
     remove_subscription(subscription)
     effects.closed.append(subscription)
     for cursor in subscription.cursors:
@@ -426,10 +503,13 @@ def _attached(state: State, record: r.Attached, effects: Effects) -> None:
 
 def _detached(state: State, record: r.Detached, _effects: Effects) -> None:
     state.attached.pop(record.consumer_id, None)
+    members.see(state, record.subscription_id, record.at)
 
 
 def _started(state: State, record: r.Started, effects: Effects) -> None:
     state.generation = record.generation
+    for subscription_id, _ in state.attached.values():
+        members.see(state, subscription_id, record.started_at)
     state.attached.clear()
     for subscription in state.subscriptions.values():
         for cursor in subscription.cursors:
@@ -476,4 +556,10 @@ _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
     r.Detached: _detached,
     r.Started: _started,
     r.Unit: _unit,
+    r.Outlived: apply_outlived,
+    r.Sought: apply_sought,
+    r.MemberExpired: _subscription_deleted,
+    r.PatternCreated: matching.apply_created,
+    r.PatternDeleted: matching.apply_deleted,
+    r.PartitionsAdded: apply_added,
 }

@@ -8,7 +8,7 @@ class Effects:
 
     __slots__ = (
         "attached", "closed", "delayed", "dirty", "doomed", "expiring", "forgotten", "now",
-        "released", "retained", "wall",
+        "released", "retained", "scattered", "wall",
     )  # fmt: skip
 
     def __init__(self, now: int, wall: int) -> None:
@@ -17,6 +17,8 @@ class Effects:
         self.wall = wall
         self.released: list[tuple[int, int, int]] = []
         """(partition key, start, end) nothing holds any more."""
+        self.scattered: list[tuple[int, int, int]] = []
+        """(partition key, base, bits from there on) nothing holds any more."""
         self.dirty: dict[Subscription, None] = {}
         """Subscriptions that may have something to hand out."""
         self.doomed: dict[Cursor, None] = {}

@@ -5,20 +5,28 @@ from typing import Final
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import void_leases, withdraw
 from penstock.delivery.ranges import RangeSet
-from penstock.delivery.state import Cursor, Partition
+from penstock.delivery.state import Cursor, Partition, bit_ranges
 from penstock.vocabulary.records import Published, Ranges
 
 ROW_MS: Final = 1_000
 
 
-def release(partition: Partition, start: int, end: int, effects: Effects) -> None:
-    """Releases the part of start…end that no durable cursor and no retention holds."""
+def release(
+    partition: Partition, start: int, end: int, effects: Effects, *, is_forced: bool = False
+) -> None:
+    """Releases the part of start…end that no durable cursor and no policy holds.
+
+    `is_forced`: whatever the policy keeps goes too.
+    """
     parts = [(start, end)]
     for subscription in partition.topic.durable_subscriptions():
         done = subscription.cursors[partition.index].done
         parts = [piece for low, high in parts for piece in done.inside(low, high)]
     if partition.retained:
         parts = _outside(parts, partition.retained)
+    keeping = partition.keeping
+    if keeping is not None and not is_forced:
+        parts = keeping.free(parts, partition.topic.policy)
     for low, high in parts:
         for fresh_low, fresh_high in partition.released.add(low, high):
             count = fresh_high - fresh_low
@@ -27,10 +35,33 @@ def release(partition: Partition, start: int, end: int, effects: Effects) -> Non
             partition.held -= count
             if partition.aimed:
                 partition.aimed.remove(fresh_low, fresh_high)
+            if keeping is not None:
+                keeping.forget(fresh_low, fresh_high)
             effects.released.append((partition.key, fresh_low, fresh_high))
             traits = partition.traits
             if traits is not None and not traits.release(fresh_low, fresh_high):
                 partition.traits = None
+
+
+def release_mask(partition: Partition, base: int, mask: int, effects: Effects) -> None:
+    """The same for the offsets of these bits, counted from `base`."""
+    if partition.retained or partition.aimed or partition.keeping is not None:
+        for low, high in bit_ranges(mask, base):
+            release(partition, low, high, effects)
+        return
+    for subscription in partition.topic.durable_subscriptions():
+        mask = subscription.cursors[partition.index].done.within_mask(base, mask)
+    fresh = partition.released.add_mask(base, mask)
+    if not fresh:
+        return
+    count = fresh.bit_count()
+    if partition.held > 0:
+        partition.held_bytes -= partition.held_bytes * count // partition.held
+    partition.held -= count
+    effects.scattered.append((partition.key, base, fresh))
+    traits = partition.traits
+    if traits is not None and not traits.release_mask(base, fresh):
+        partition.traits = None
 
 
 def _outside(parts: list[tuple[int, int]], rows: list[list[int]]) -> list[tuple[int, int]]:
@@ -88,7 +119,7 @@ def lose(partition: Partition, start: int, end: int, effects: Effects) -> None:
         cursor.attached += count
         cursor.dropped += count
     partition.held += partition.released.missing(start, end)
-    release(partition, start, end, effects)
+    release(partition, start, end, effects, is_forced=True)
 
 
 def remove(partition: Partition, ranges: Ranges, effects: Effects) -> None:
@@ -102,7 +133,7 @@ def remove(partition: Partition, ranges: Ranges, effects: Effects) -> None:
                 void_leases(cursor, low, high)
                 withdraw(cursor, low, high)
         drop_retained(partition, start, end)
-        release(partition, start, end, effects)
+        release(partition, start, end, effects, is_forced=True)
 
 
 def forget_trials(cursor: Cursor, start: int, end: int) -> None:

@@ -78,9 +78,25 @@ def close_bits(lease: Lease, start: int, end: int) -> list[tuple[int, int]]:
     consumer.outstanding -= count
     consumer.outstanding_bytes -= count * lease.bytes_each
     cursor.leased -= count
+    _end_if_empty(lease)
+    return closed
+
+
+def close_mask(lease: Lease, bits: int) -> None:
+    """Marks open messages of a lease finished, by their bits."""
+    count = bits.bit_count()
+    lease.open = lease.mask() & ~bits
+    lease.count -= count
+    lease.consumer.outstanding -= count
+    lease.consumer.outstanding_bytes -= count * lease.bytes_each
+    lease.cursor.leased -= count
+    _end_if_empty(lease)
+
+
+def _end_if_empty(lease: Lease) -> None:
+    consumer = lease.consumer
     if lease.count == 0:
         consumer.leases.pop(lease.id, None)
         if not consumer.leases:
             consumer.is_isolated = False
             consumer.is_saving = False
-    return closed

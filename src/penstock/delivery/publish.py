@@ -1,16 +1,33 @@
 """Whether and where a batch is stored: offsets reserved, retries recognised."""
 
+from collections.abc import Sequence
+
 import msgspec
 
+from penstock.batch.given import given_ids
+from penstock.delivery.replace import decide_replace
 from penstock.delivery.state import Partition, Publisher
-from penstock.vocabulary.errors import PublisherFenced, PublisherForgotten
-from penstock.vocabulary.records import Published
+from penstock.delivery.traits import is_plain
+from penstock.delivery.unique import note, pending_of, places_of, replaces, sift, window_of
+from penstock.vocabulary.errors import MalformedBatch, PublisherFenced, PublisherForgotten
+from penstock.vocabulary.records import Published, Unit
 
 
 class Duplicate(msgspec.Struct, frozen=True):
     """The whole batch was stored before; `base` is None when its place is no longer known."""
 
     base: int | None
+    places: dict[int, int] | None = None
+    """Offsets by index, where known, when the messages do not lie one behind the other."""
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """A publish that is more than its record: part of it was stored before, or it replaces."""
+
+    record: Published | Unit
+    published: Published
+    places: dict[int, int] | None = None
+    """Offsets of the messages that were stored before, by their index."""
 
 
 class InFlight(msgspec.Struct, frozen=True):
@@ -25,13 +42,17 @@ def is_generated(publisher: bytes) -> bool:
 def decide_publish(
     partition: Partition, batch: bytes, count: int, publisher: bytes, epoch: int, sequence: int,
     now_wall: int,
-) -> Published | Duplicate | InFlight:  # fmt: skip
+) -> Published | Decided | Duplicate | InFlight:  # fmt: skip
     """Reserves offsets for what is new in this batch.
 
-    Raises PublisherFenced, PublisherForgotten.
+    Raises PublisherFenced, PublisherForgotten, MalformedBatch.
     """
     known = partition.publishers.get(publisher) if partition.publishers else None
-    kept: tuple[int, ...] | None = None
+    if not is_plain(batch):
+        ids = given_ids(batch)
+        if ids is not None:
+            source = (publisher, epoch, sequence)
+            return _decide_given(partition, batch, ids, count, source, known, now_wall)
     if known is not None and epoch == known.epoch and sequence > known.decided:
         known.decided = sequence + count - 1
         base = partition.reserved
@@ -40,6 +61,21 @@ def decide_publish(
             partition.topic.id, partition.index, base, count, publisher, epoch, sequence, now_wall,
             batch,
         )  # fmt: skip
+    skip = _screen(known, count, publisher, epoch, sequence)
+    if not isinstance(skip, int):
+        return skip
+    kept = tuple(range(skip, count)) if skip else None
+    return _store(partition, known, batch, count, kept, (publisher, epoch, sequence), now_wall)
+
+
+Source = tuple[bytes, int, int]
+"""Publisher, epoch and sequence of a batch."""
+
+
+def _screen(
+    known: Publisher | None, count: int, publisher: bytes, epoch: int, sequence: int
+) -> int | Duplicate | InFlight:
+    """How many messages at the beginning of a batch this publisher has stored already."""
     if known is None:
         if sequence and is_generated(publisher):
             raise PublisherForgotten(
@@ -57,7 +93,15 @@ def decide_publish(
         if sequence <= known.decided:
             if known.decided > known.last:
                 return InFlight()
-            kept = tuple(range(known.last + 1 - sequence, count))
+            return known.last + 1 - sequence
+    return 0
+
+
+def _store(
+    partition: Partition, known: Publisher | None, batch: bytes, count: int,
+    kept: tuple[int, ...] | None, source: Source, now_wall: int,
+) -> Published:  # fmt: skip
+    publisher, epoch, sequence = source
     _reserve(partition, known, publisher, epoch, sequence + count - 1, now_wall)
     base = partition.reserved
     stored = count if kept is None else len(kept)
@@ -66,6 +110,46 @@ def decide_publish(
     return Published(
         topic_id, partition.index, base, stored, publisher, epoch, sequence, now_wall, batch, kept
     )
+
+
+def _decide_given(
+    partition: Partition, batch: bytes, ids: Sequence[str | None], count: int, source: Source,
+    known: Publisher | None, now_wall: int,
+) -> Published | Decided | Duplicate | InFlight:  # fmt: skip
+    """A batch with given ids: those that are known are not stored, or replace older ones.
+
+    What is known here may still be in flight. Records become durable in the order they were
+    decided or not at all, so the answer need only wait for everything decided before it.
+    """
+    if len(ids) != count:
+        raise MalformedBatch(f"the batch has {len(ids)} ids for {count} messages")
+    skip = _screen(known, count, *source)
+    is_replacing = replaces(partition)
+    if not isinstance(skip, int):
+        if isinstance(skip, Duplicate) and skip.base is None and not is_replacing:
+            return _known(count, places_of(window_of(partition), ids, now_wall))
+        return skip
+    if is_replacing:
+        kept = tuple(range(skip, count)) if skip else None
+        published = _store(partition, known, batch, count, kept, source, now_wall)
+        record = decide_replace(partition, pending_of(partition), published, ids)
+        return published if record is published else Decided(record, published)
+    window = window_of(partition)
+    sifted = sift(window, ids, skip, now_wall)
+    if sifted.kept == ():
+        note(window, sifted, partition.reserved, now_wall)
+        return _known(count, sifted.places)
+    published = _store(partition, known, batch, count, sifted.kept, source, now_wall)
+    note(window, sifted, published.base, now_wall)
+    window.decided = partition.reserved
+    return Decided(published, published, sifted.places) if sifted.places else published
+
+
+def _known(count: int, places: dict[int, int]) -> Duplicate:
+    base = places.get(0)
+    if base is not None and all(places.get(n) == base + n for n in range(count)):
+        return Duplicate(base)
+    return Duplicate(None, places)
 
 
 def _duplicate(known: Publisher, sequence: int) -> Duplicate:

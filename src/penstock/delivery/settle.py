@@ -6,7 +6,7 @@ gone; the record makes it true.
 
 from penstock.delivery import revoked
 from penstock.delivery.keyed import later_of_key
-from penstock.delivery.leases import close_bits, withdraw
+from penstock.delivery.leases import close_bits, close_mask, withdraw
 from penstock.delivery.offers import mask_of
 from penstock.delivery.state import Consumer, Cursor, Lease, Subscription, bit_ranges
 from penstock.vocabulary import names
@@ -20,11 +20,42 @@ def decide_ack(consumer: Consumer, claims: list[Claim]) -> tuple[list[Settled], 
     """Records that finish the claimed messages, one per partition, and what was refused."""
     accepted: dict[Cursor, list[tuple[int, int]]] = {}
     refused: list[Refusal] = []
+    scattered: list[Settled] = []
     for claim in claims:
+        if claim.mask:
+            record = _ack_scattered(consumer, claim)
+            if record is not None:
+                scattered.append(record)
+                continue
         cursor, closed = _close(consumer, claim, refused)
         if closed:
             accepted.setdefault(cursor, []).extend(closed)
-    return [_settled(cursor, ranges, Outcome.ACKED) for cursor, ranges in accepted.items()], refused
+    records = [_settled(cursor, ranges, Outcome.ACKED) for cursor, ranges in accepted.items()]
+    return scattered + records, refused
+
+
+def _ack_scattered(consumer: Consumer, claim: Claim) -> Settled | None:
+    """Scattered messages of one lease at once; None when one of them must be looked at alone."""
+    lease = consumer.leases.get(claim.lease_id)
+    ((start, end),) = claim.ranges
+    if lease is None or start < lease.start or end > lease.end:
+        return None
+    mask = claim.mask & ((1 << (end - start)) - 1)
+    bits = mask << (start - lease.start)
+    if lease.mask() & bits != bits:
+        return None
+    close_mask(lease, bits)
+    cursor = lease.cursor
+    cursor.settling += mask.bit_count()
+    subscription = cursor.subscription
+    data = mask.to_bytes((end - start + 7) // 8, "little")
+    record = Settled(
+        subscription.topic.id, cursor.partition.index, subscription.id, Outcome.ACKED,
+        ((start, end),), data,
+    )  # fmt: skip
+    if subscription.keys is not None:
+        subscription.keys.decided[id(record)] = record
+    return record
 
 
 def _settled(cursor: Cursor, ranges: list[tuple[int, int]], outcome: Outcome) -> Settled:
@@ -60,7 +91,10 @@ def _close(
     cursor = consumer.subscription.cursors[claim.partition]
     lease = consumer.leases.get(claim.lease_id)
     closed: list[tuple[int, int]] = []
-    for start, end in claim.ranges:
+    ranges: Ranges | list[tuple[int, int]] = claim.ranges
+    if claim.mask:
+        ranges = bit_ranges(claim.mask, claim.ranges[0][0])
+    for start, end in ranges:
         found: list[tuple[int, int]] = []
         if lease is not None and lease.start <= start and end <= lease.end:
             found = close_bits(lease, start, end)
@@ -84,6 +118,9 @@ def _close_late(
     closed: list[tuple[int, int]] = []
     for offset in range(start, end):
         if any(low <= offset < high for low, high in found):
+            continue
+        if claim.lease_id < cursor.voided:
+            refused.append(Refusal(claim.partition, offset, "the subscription was moved by a seek"))
             continue
         if offset in cursor.done:
             continue  # Acking again what is acked is success.

@@ -5,11 +5,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from penstock.delivery import members
 from penstock.delivery.apply import add_subscription, add_topic
+from penstock.delivery.growth import growth_state, restore_growth
+from penstock.delivery.keeping import Keeping
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import dump_reader, load_reader
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
 from penstock.delivery.traits import dump_traits, load_traits
+from penstock.delivery.unique import dump_ids, load_ids
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
 
@@ -22,10 +26,38 @@ class Extra(NamedTuple):
     load: Callable[[Any, Any], None]
 
 
-TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
-PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("traits", dump_traits, load_traits),)
-SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("reader", dump_reader, load_reader),)
-CURSOR_EXTRAS: Final[tuple[Extra, ...]] = ()
+TOPIC_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("multicasts", members.dump_parents, members.load_parents),
+    Extra("growth", growth_state, restore_growth),
+)
+PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("traits", dump_traits, load_traits),
+    Extra("ids", dump_ids, load_ids),
+    Extra(
+        "keeping",
+        lambda partition: partition.keeping and partition.keeping.state(),
+        lambda partition, found: setattr(partition, "keeping", Keeping.restored(found)),
+    ),
+)
+SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("reader", dump_reader, load_reader),
+    Extra("seen_at", members.dump_seen, members.load_seen),
+)
+CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra(
+        "first", lambda cursor: cursor.first or None, lambda c, first: setattr(c, "first", first)
+    ),
+    Extra(
+        "begin",
+        lambda cursor: cursor.begin or None,
+        lambda cursor, found: setattr(cursor, "begin", found),
+    ),
+    Extra(
+        "otherwise",
+        lambda cursor: cursor.otherwise.items() if cursor.otherwise else None,
+        lambda cursor, found: setattr(cursor, "otherwise", RangeMap.restored(found)),
+    ),
+)
 
 
 def _dump(extras: tuple[Extra, ...], owner: object) -> dict[str, Any] | None:
@@ -113,6 +145,7 @@ def restore_topic(state: State, piece: list[Any], now: int, wall: int) -> Topic:
     for row in subscriptions:
         _restore_subscription(state, topic, row, now, wall)
     _load(TOPIC_EXTRAS, topic, extras)
+    members.enter_parents(state, topic)
     return topic
 
 

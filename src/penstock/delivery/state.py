@@ -6,10 +6,15 @@ after a restart. Objects are small on purpose: there may be 100,000 topics.
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from penstock.delivery.dedup import Window
+from penstock.delivery.keeping import Keeping
+from penstock.delivery.pending import Pending
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.traits import Traits
+from penstock.vocabulary.message import Kind
+from penstock.vocabulary.names import MEMBER_MARK
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
-from penstock.vocabulary.records import partition_key
+from penstock.vocabulary.records import PatternCreated, partition_key
 
 if TYPE_CHECKING:
     from penstock.delivery.keyed import Keys
@@ -63,8 +68,8 @@ class Partition:
     """One ordered slice of a topic."""
 
     __slots__ = (
-        "aimed", "held", "held_bytes", "index", "key", "lost", "mean_bytes", "next_offset",
-        "publishers", "released", "reserved", "retained", "topic", "traits",
+        "aimed", "held", "held_bytes", "index", "keeping", "key", "lost", "mean_bytes",
+        "next_offset", "publishers", "released", "reserved", "retained", "seen", "topic", "traits",
     )  # fmt: skip
 
     def __init__(self, topic: "Topic", index: int) -> None:
@@ -81,6 +86,10 @@ class Partition:
         """Held messages sent to one subscription only (redrive): later ones start without them."""
         self.traits: Traits | None = None
         """Keys, priorities and times of the held messages that have any."""
+        self.seen: Window | Pending | None = None
+        """Given ids: those of a window, or all that wait where newer messages replace older."""
+        self.keeping: Keeping | None = None
+        """Only in topics whose policy keeps or removes more than acks and `retain_s` do."""
         self.held = 0
         """Messages not released."""
         self.held_bytes = 0
@@ -90,12 +99,23 @@ class Partition:
         self.mean_bytes = 256
 
 
+class Growth(NamedTuple):
+    """What a topic was before it got more partitions."""
+
+    partitions: int
+    ends: tuple[int, ...]
+    """Where each of these partitions ended."""
+    at: int
+    """Wall ms."""
+
+
 class Topic:
     """A named sequence of messages."""
 
     __slots__ = (
-        "applied", "created_at", "id", "is_pending", "is_removing", "name", "partitions", "policy",
-        "subscriptions", "turn",
+        "applied", "created_at", "growth", "id", "is_full", "is_pending", "is_removing", "map",
+        "multicasts", "name",
+        "partitions", "policy", "subscriptions", "turn",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, policy: TopicPolicy, created_at: int) -> None:
@@ -105,11 +125,19 @@ class Topic:
         self.created_at = created_at
         self.partitions: list[Partition] = []
         self.subscriptions: dict[str, Subscription] | None = None
+        self.multicasts: dict[str, Subscription] | None = None
+        """Multicast subscriptions: no cursor of their own; members are among `subscriptions`."""
         self.applied = 0
         """Position of the last record applied to this topic."""
+        self.growth: list[Growth] | None = None
+        """Every time it got more partitions, oldest first."""
         # volatile
+        self.map = self.partitions
+        """The partitions publishes are spread over: growth counts here once it is decided."""
         self.is_pending = True
         self.is_removing = False
+        self.is_full = False
+        """Publishes are refused: only what a reader has planned could make room."""
         self.turn = 0
 
     def durable_subscriptions(self) -> "list[Subscription]":
@@ -129,8 +157,8 @@ class Subscription:
     """A durable, named cursor on a topic (or an ephemeral one)."""
 
     __slots__ = (
-        "consumers", "created_at", "cursors", "id", "is_durable", "is_pending", "is_removing",
-        "keys", "name", "policy", "reader", "topic", "turn",
+        "consumers", "created_at", "cursors", "forgotten", "id", "is_durable", "is_pending",
+        "is_removing", "keys", "name", "policy", "reader", "seeks", "seen_at", "topic", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -143,6 +171,10 @@ class Subscription:
         self.policy = policy
         self.created_at = created_at
         self.cursors: list[Cursor] = []
+        self.seen_at = created_at
+        """Members of a multicast: wall time at which its last consumer left."""
+        self.forgotten = 0
+        """Multicasts: messages dropped with members that stayed away too long."""
         self.reader: Reader | None = None
         """How far it got, when it is of kind `reader` and was opened."""
         # volatile
@@ -152,22 +184,39 @@ class Subscription:
         self.consumers: list[Consumer] | None = None
         self.keys: Keys | None = None
         """Kind `key_shared`: who holds which keys."""
+        self.seeks = 0
+        """Seeks that are decided and not yet durable: nothing is handed out meanwhile."""
         self.turn = 0
+
+    @property
+    def is_parent(self) -> bool:
+        """True for a multicast itself, which has members and no cursors."""
+        return self._is_multicast and MEMBER_MARK not in self.name
+
+    @property
+    def is_member(self) -> bool:
+        """True for one named consumer's part of a multicast."""
+        return self._is_multicast and MEMBER_MARK in self.name
+
+    @property
+    def _is_multicast(self) -> bool:
+        return self.policy.kind is Kind.MULTICAST and self.is_durable
 
 
 class Cursor:
     """One subscription's place in one partition."""
 
     __slots__ = (
-        "acked", "attached", "dead", "delayed", "done", "doomed", "dropped", "expired", "isolated",
-        "leased", "line", "moving", "next", "partition", "ready", "reasons", "settling",
-        "strict_below",
-        "subscription", "trials",
+        "acked", "attached", "begin", "dead", "delayed", "done", "doomed", "dropped", "expired",
+        "first", "isolated", "leased", "line", "moving", "next", "otherwise", "partition", "ready",
+        "reasons", "settling", "strict_below", "subscription", "trials", "voided",
     )  # fmt: skip
 
     def __init__(self, subscription: Subscription, partition: Partition, start: int) -> None:
         self.subscription = subscription
         self.partition = partition
+        self.first = start
+        """The first offset it covers; what lies below was never its business."""
         self.done = RangeSet(start)
         self.trials: RangeMap | None = None
         self.delayed: list[tuple[int, int, int, int, int]] | None = None
@@ -176,6 +225,10 @@ class Cursor:
         """offset → (last reason, consumer)."""
         self.doomed: RangeSet | None = None
         """On the way to the dead-letter topic."""
+        self.begin = start
+        """Nothing below was ever attached."""
+        self.otherwise: RangeMap | None = None
+        """How finished messages that are still held ended, where it was not by an ack."""
         self.attached = 0
         self.acked = 0
         self.dead = 0
@@ -197,6 +250,8 @@ class Cursor:
         """Decided, not yet durable: neither leased nor waiting."""
         self.moving: set[int] | None = None
         """Start offsets of doomed messages whose move is decided."""
+        self.voided = 0
+        """Leases with smaller numbers ended with a seek."""
 
     def trial(self, offset: int) -> Trial:
         """What is known of one message's attempts."""
@@ -319,6 +374,12 @@ class State:
         self.topics: dict[int, Topic] = {}
         self.names: dict[str, Topic] = {}
         self.subscriptions: dict[int, Subscription] = {}
+        self.multicasts: dict[int, Subscription] = {}
+        """Those of `subscriptions` that have members instead of cursors."""
+        self.patterns: dict[tuple[str, str], PatternCreated] = {}
+        """(pattern, name) → subscriptions over every topic that matches, as decided."""
+        self.durable_patterns: dict[tuple[str, str], PatternCreated] = {}
+        """The same as far as it is durable."""
         self.next_topic_id = 1
         self.next_subscription_id = 1
         self.next_consumer_id = 1

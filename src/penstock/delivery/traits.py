@@ -164,13 +164,25 @@ class Traits:
             if chunk is not None:
                 chunk.live -= high - low
                 is_empty |= chunk.live <= 0
-        if is_empty:
-            for chunk in self.chunks:
-                if chunk.live <= 0:
-                    for name in chunk.columns:
-                        self.counts[name] -= 1
-            self.chunks = [chunk for chunk in self.chunks if chunk.live > 0]
-            self._starts = [chunk.base for chunk in self.chunks]
+        return self._drop_empty() if is_empty else True
+
+    def release_mask(self, base: int, mask: int) -> bool:
+        """The same for the offsets of these bits, counted from `base`."""
+        is_empty = False
+        for low, high, chunk in self.parts(base, base + mask.bit_length()):
+            if chunk is not None:
+                part = mask >> (low - base) & ((1 << (high - low)) - 1)
+                chunk.live -= part.bit_count()
+                is_empty |= chunk.live <= 0
+        return self._drop_empty() if is_empty else True
+
+    def _drop_empty(self) -> bool:
+        for chunk in self.chunks:
+            if chunk.live <= 0:
+                for name in chunk.columns:
+                    self.counts[name] -= 1
+        self.chunks = [chunk for chunk in self.chunks if chunk.live > 0]
+        self._starts = [chunk.base for chunk in self.chunks]
         return bool(self.chunks)
 
     def count_live(self, released: RangeSet) -> None:

@@ -41,6 +41,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     has_expiry: bool = False
     has_dedup: bool = False
     has_transactions: bool = False
+    has_patterns: bool = False
+    """A subscription may be over a pattern of topics."""
     message_bytes_max: int = limits.BODY_BYTES_MAX
 
 
@@ -67,6 +69,11 @@ class Stored(Protocol):
         """Indexes of the messages that were stored, when not all were."""
         ...
 
+    @property
+    def places(self) -> dict[int, int] | None:
+        """Offsets of messages that were stored before, by their index, where known."""
+        ...
+
 
 class Wish(NamedTuple):
     """What a consumer asks for when it attaches."""
@@ -79,6 +86,8 @@ class Wish(NamedTuple):
     credit: int
     credit_bytes: int
     consumer: str
+    is_named: bool = False
+    """The application chose the consumer's name: kind `multicast` remembers it."""
 
 
 class Sink(Protocol):
@@ -144,6 +153,26 @@ class Attachment(Protocol):
         ...
 
 
+class Follower(Protocol):
+    """A consumer of a pattern. Called on the client's loop."""
+
+    def on_joined(self, topic: str, attachment: Attachment) -> Sink:
+        """One more topic matches; its messages and bad news go to the returned sink."""
+        ...
+
+    def on_closed(self, error: Exception) -> None:
+        """Nothing more will come."""
+        ...
+
+
+class Following(Protocol):
+    """One consumer of a pattern, seen by the client."""
+
+    def leave(self) -> None:
+        """No more topics join; those that did are detached one by one. Twice is harmless."""
+        ...
+
+
 class Driver(Protocol):
     """A connection of one client. Raises PenstockError; foreign errors are translated inside."""
 
@@ -169,11 +198,16 @@ class Driver(Protocol):
         """Answers None once publishes may go on."""
         ...
 
-    def publish(
+    def publish(  # noqa: PLR0913, PLR0917 - the hot path: no object per call
         self, topic: str, partition: int, batch: bytes, count: int, publisher: bytes, epoch: int,
-        sequence: int, answer: Answer,
+        sequence: int, answer: Answer, partitions: int = 0,
     ) -> None:  # fmt: skip
-        """Stores a batch and answers Stored. An error raised here means: certainly not stored."""
+        """Stores a batch and answers Stored. An error raised here means: certainly not stored.
+
+        `partitions` is how many the batch was split for, 0 = any. When there are others now it is
+        refused with StaleMap, raised or answered: certainly not stored, either way. A batch that
+        may have been stored before is never refused so: it is answered, from where it was sent to.
+        """
         ...
 
     def attach(self, wish: Wish, sink: Sink) -> Attachment:
@@ -190,4 +224,15 @@ class Driver(Protocol):
 
     def close(self) -> Awaitable[None]:
         """Ends the connection. Doing so twice is harmless."""
+        ...
+
+
+class PatternDriver(Protocol):
+    """What a driver whose capabilities say `has_patterns` can do besides."""
+
+    def follow(self, wish: Wish, follower: Follower) -> Following:
+        """Joins a subscription over a pattern: every topic that matches now or later.
+
+        `wish.topic` is the pattern. Each topic is an attachment of its own with the whole credit.
+        """
         ...

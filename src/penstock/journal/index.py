@@ -205,6 +205,30 @@ class Index:
             if copies:
                 self._release_copies(key, copies, start, end)
 
+    def release_mask(self, key: int, base: int, mask: int) -> None:
+        """Nothing holds the offsets of these bits any more, counted from `base`."""
+        with self._lock:
+            spans = self._dense.get(key)
+            if key in self._copies or not spans:
+                for place in range(mask.bit_length()):
+                    if mask >> place & 1:
+                        self.release(key, base + place, base + place + 1)
+                return
+            end = base + mask.bit_length()
+            at = max(bisect_right(spans, base, key=_first) - 1, 0)
+            while at < len(spans) and spans[at].first < end:
+                span = spans[at]
+                low, high = max(base, span.first), min(end, span.last + 1)
+                part = mask >> (low - base) & ((1 << (high - low)) - 1) if low < high else 0
+                if part:
+                    self._lower(span, part.bit_count())
+                if span.live <= 0:
+                    del spans[at]
+                else:
+                    at += 1
+            if not spans:
+                del self._dense[key]
+
     def _release_dense(self, key: int, spans: list[Span], start: int, end: int) -> None:
         at = max(bisect_right(spans, start, key=_first) - 1, 0)
         while at < len(spans) and spans[at].first < end:

@@ -27,7 +27,8 @@ PREFIX: Final = Struct("<IBBHI")
 _PUBLISHED: Final = Struct("<IBBHIIQII16sQIQq")
 # ledger, count; offsets u64s; batch
 _COPIED: Final = Struct("<IBBHIII")
-# The subscription, then the ranges as u64 pairs; the flags are the outcome.
+# The subscription, then the ranges as u64 pairs; the flags are the outcome. Flag 128: there is one
+# range, and behind it a mask tells which of its messages are meant.
 _SETTLED: Final = Struct("<IBBHII")
 # The subscription, consumer, start and end, then the mask; flag 1 says whether it was alone.
 _DELIVERED: Final = Struct("<IBBHIIIQQ")
@@ -35,6 +36,7 @@ _DELIVERED: Final = Struct("<IBBHIIIQQ")
 # [reason, consumer]; the flags are the cause.
 _RETURNED: Final = Struct("<IBBHIIIQq")
 
+_MASKED: Final = 128
 SPLIT_BYTES: Final = 8 * 1024
 """Batches above are not copied to stand behind their head."""
 
@@ -56,6 +58,12 @@ _OTHERS: Final[tuple[Any, ...]] = (
     r.Started,
     r.ReaderOpened,
     r.ReaderMoved,
+    r.Outlived,
+    r.Sought,
+    r.MemberExpired,
+    r.PatternCreated,
+    r.PatternDeleted,
+    r.PartitionsAdded,
 )
 _OTHER_FLAG: Final = {kind: flag for flag, kind in enumerate(_OTHERS)}
 _OTHER_DECODERS: Final = tuple(msgspec.msgpack.Decoder(kind) for kind in _OTHERS)
@@ -168,12 +176,12 @@ def _read_copied(data: bytes, _flags: int, partition: int, topic_id: int) -> r.C
 
 
 def _settled(record: r.Settled) -> bytes:
-    tail = _pack_ranges(record.ranges)
+    tail = _pack_ranges(record.ranges) + record.mask
     return (
         _SETTLED.pack(
             _SETTLED.size + len(tail),
             SETTLED,
-            record.outcome,
+            record.outcome | (_MASKED if record.mask else 0),
             record.partition,
             record.topic_id,
             record.subscription_id,
@@ -184,8 +192,10 @@ def _settled(record: r.Settled) -> bytes:
 
 def _read_settled(data: bytes, flags: int, partition: int, topic_id: int) -> r.Settled:
     subscription_id = _SETTLED.unpack_from(data)[5]
-    ranges = _unpack_ranges(data[_SETTLED.size :])
-    return r.Settled(topic_id, partition, subscription_id, r.Outcome(flags), ranges)
+    end = _SETTLED.size + 16 if flags & _MASKED else len(data)
+    ranges = _unpack_ranges(data[_SETTLED.size : end])
+    outcome = r.Outcome(flags & ~_MASKED)
+    return r.Settled(topic_id, partition, subscription_id, outcome, ranges, data[end:])
 
 
 def _delivered(record: r.Delivered) -> bytes:

@@ -12,6 +12,8 @@ class Claim(NamedTuple):
     partition: int
     attempt: int
     ranges: Ranges
+    mask: int = 0
+    """Bits of the messages that are meant, from the start of the only range on; 0 = all."""
 
 
 class Revoked(NamedTuple):

@@ -87,6 +87,12 @@ class TopicInUse(UsageError):
     code = "topic-in-use"
 
 
+class PartitionsOnlyGrow(UsageError):
+    """A topic may get more partitions, never fewer."""
+
+    code = "partitions-only-grow"
+
+
 class SubscriptionConflict(UsageError):
     """The subscription exists already with another kind or policy."""
 
@@ -233,6 +239,17 @@ class HeldByReader(Unavailable):
     """The topic is at its `max_bytes`, and only what a reader has planned could be removed."""
 
     code = "held-by-reader"
+
+
+class StaleMap(Unavailable):
+    """The topic got more partitions since this batch was split; it was certainly not stored."""
+
+    code = "stale-map"
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has now."""
+        return int(self.details.get("partitions", 0))
 
 
 # -- the store ---------------------------------------------------------------------------------

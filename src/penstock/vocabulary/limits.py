@@ -43,8 +43,14 @@ BACKOFF_MAX_S: Final = 60.0
 DELAY_S_MAX: Final = 365 * 24 * 3600.0
 """Longest delay a nack may ask for."""
 
+KEEP_LAST_MAX: Final = 100_000
+"""Most messages of one key that a topic may keep."""
+
 PUBLISHER_IDLE_S_MAX: Final = 7 * 24 * 3600.0
 """State of a publisher with a generated id is kept this long after its last use."""
+
+MEMBER_IDLE_S_MAX: Final = 7 * 24 * 3600.0
+"""A named consumer of a multicast subscription is kept this long after it was last attached."""
 
 PENDING_BYTES_MAX: Final = 64 * MIB
 """Bytes decided and not yet written: publishers wait above this (back-pressure)."""
@@ -54,3 +60,7 @@ OFFSET_SKIP: Final = 1 << 20
 
 ACK_DELAY_S_MAX: Final = 0.005
 """An ack rides the next group, at most this much later."""
+
+DEDUP_S: Final = 600.0
+DEDUP_IDS_MAX: Final = 1_000_000
+"""A given id is recognised for this long, and while no more than so many came after it."""

@@ -21,6 +21,8 @@ class Outcome(IntEnum):
     DEAD = 2
     EXPIRED = 3
     DROPPED = 4
+    REPLACED = 5
+    """Dropped because a newer message with the same id took its place."""
 
 
 class Cause(IntEnum):
@@ -84,6 +86,15 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
     subscription_id: int
     outcome: Outcome
     ranges: Ranges
+    mask: bytes = b""
+    """Bits of the messages that are meant, from the start of the only range on; empty = all."""
+
+    @property
+    def count(self) -> int:
+        """How many messages are meant."""
+        if self.mask:
+            return int.from_bytes(self.mask, "little").bit_count()
+        return sum(end - start for start, end in self.ranges)
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
@@ -112,6 +123,11 @@ class Returned(msgspec.Struct, frozen=True, gc=False):
     decided_at: int
     reason: str
     consumer: str
+
+    @property
+    def count(self) -> int:
+        """How many messages are meant."""
+        return sum(end - start for start, end in self.ranges)
 
 
 class Removed(msgspec.Struct, frozen=True, gc=False):
@@ -153,6 +169,17 @@ class TopicAltered(msgspec.Struct, frozen=True):
 
     topic_id: int
     policy: TopicPolicy
+    altered_at: int = 0
+
+
+class PartitionsAdded(msgspec.Struct, frozen=True):
+    """The topic has `partitions` partitions from here on; keys are spread anew."""
+
+    topic_id: int
+    partitions: int
+    ends: tuple[int, ...]
+    """Where each partition there was before ended: what lies below was spread the old way."""
+    added_at: int
 
 
 class TopicDeleted(msgspec.Struct, frozen=True):
@@ -220,6 +247,8 @@ class Detached(msgspec.Struct, frozen=True):
     topic_id: int
     subscription_id: int
     consumer_id: int
+    at: int = 0
+    """Wall time in ms."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -228,6 +257,49 @@ class Started(msgspec.Struct, frozen=True):
     generation: int
     is_clean: bool
     started_at: int
+
+
+class Outlived(msgspec.Struct, frozen=True):
+    """The time for which these messages were kept is over: what nothing else holds is released."""
+
+    topic_id: int
+    partition: int
+    ranges: Ranges
+    """Messages that no durable subscription covered."""
+    window: int
+    """Everything below this offset has left the replay window."""
+
+
+class Sought(msgspec.Struct, frozen=True):
+    """The subscription stands elsewhere: what lies below is finished, what is held above waits."""
+
+    topic_id: int
+    subscription_id: int
+    places: tuple[int | None, ...]
+    """The new place in each partition; None where it stays."""
+
+
+class MemberExpired(msgspec.Struct, frozen=True):
+    """A consumer of a multicast subscription stayed away too long: its backlog is dropped."""
+
+    topic_id: int
+    subscription_id: int
+
+
+class PatternCreated(msgspec.Struct, frozen=True):
+    """Each topic that matches has a subscription of this name, from here on; or a new policy."""
+
+    pattern: str
+    name: str
+    policy: SubscriptionPolicy
+    created_at: int
+
+
+class PatternDeleted(msgspec.Struct, frozen=True):
+    """New topics that match get no subscription of this name any more."""
+
+    pattern: str
+    name: str
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -256,8 +328,17 @@ Record = (
     | Attached
     | Detached
     | Started
+    | Outlived
+    | Sought
     | Unit
+    | MemberExpired
+    | PatternCreated
+    | PatternDeleted
+    | PartitionsAdded
 )
+
+WITHOUT_TOPIC = (Started, PatternCreated, PatternDeleted)
+"""Records that speak of no topic; applying one again must be harmless."""
 
 
 def partition_key(topic_id: int, partition: int) -> int:

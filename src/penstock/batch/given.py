@@ -1,0 +1,46 @@
+"""The ids a publisher gave, read out of a batch without opening anything else of it."""
+
+from struct import error as StructError  # noqa: N812 - it is a class
+from typing import Final
+
+import msgspec
+
+from penstock.batch import format as layout
+from penstock.vocabulary.errors import MalformedBatch
+
+_IDS: Final = msgspec.msgpack.Decoder(list[str | None])
+
+
+def given_ids(batch: bytes) -> list[str | None] | None:
+    """The id of each message, None where it has none; None when no message has one.
+
+    Raises MalformedBatch.
+    """
+    try:
+        span = _find(batch)
+        if span is None:
+            return None
+        return _IDS.decode(memoryview(batch)[span[0] : span[1]])
+    except (StructError, msgspec.MsgspecError) as error:
+        raise MalformedBatch(f"the ids of the batch cannot be decoded: {error}") from error
+
+
+def messages_in(batch: bytes) -> int:
+    """How many messages a batch says it has, stored or not."""
+    return int(layout.HEADER.unpack_from(batch)[3])
+
+
+def _find(batch: bytes) -> tuple[int, int] | None:
+    """Where the column of ids lies; kinds rise, so that few entries are looked at."""
+    if len(batch) < layout.HEADER.size:
+        return None
+    columns = layout.HEADER.unpack_from(batch)[2]
+    at = layout.HEADER.size
+    start = at + layout.ENTRY_BYTES * columns
+    for _ in range(columns):
+        kind, length = layout.ENTRY.unpack_from(batch, at)
+        if kind >= layout.IDS:
+            return (start, start + length) if kind == layout.IDS else None
+        start += length
+        at += layout.ENTRY_BYTES
+    return None

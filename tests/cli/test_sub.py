@@ -127,3 +127,12 @@ def test_each_consumer_of_a_multicast_gets_every_message(penstock: Penstock) -> 
     table = penstock("subscriptions", "list", "t").out
     assert "s@left" in table
     assert "s@right" in table
+
+
+def test_a_qos_is_for_a_new_subscription(penstock: Penstock) -> None:
+    penstock("pub", "t", "one")
+    words = ("sub", "t", "--subscription", "s", "--timeout", "0.5", "--qos")
+    assert penstock(*words, "0", "--no-ack").out == "one\n"
+    assert penstock(*words, "0").out == ""
+    assert penstock(*words, "2").code == 1
+    assert penstock(*words, "3").code == 2

@@ -13,7 +13,6 @@ from penstock.vocabulary.errors import (
     InvalidName,
     PositionNotHeld,
     UnknownSubscription,
-    Unsupported,
 )
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
@@ -64,7 +63,7 @@ WRONG_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], s
     ),
     ("create_subscription", ("a/#/b", "s"), {}, InvalidName, "must be the last level"),
     ("create_subscription", ("a/#", "s"), {"start": "0:1"}, InvalidArgument, "many topics"),
-    ("create_subscription", ("orders", "s"), {"qos": 2}, Unsupported, "qos 2"),
+    ("create_subscription", ("orders", "s"), {"qos": 3}, InvalidArgument, "qos must be"),
     ("create_subscription", ("orders", "s"), {"lease_s": 0}, InvalidArgument, "lease_s"),
     ("create_subscription", ("orders", "s"), {"start": "soon"}, InvalidArgument, "soon"),
     ("peek", ("orders",), {"limit": 0}, InvalidArgument, "limit"),

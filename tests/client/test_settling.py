@@ -267,3 +267,24 @@ def test_closing_sends_the_last_acks_and_tells_what_was_begun() -> None:
             second.ack()
 
     asyncio.run(scenario())
+
+
+def test_a_unit_claims_messages_and_they_are_settled_when_it_is_committed() -> None:
+    async def scenario() -> None:
+        scene = Scene(3, 2)
+        messages = scene.messages()
+        chosen = [messages[4], messages[2], messages[0]]
+        attachment, claims = scene.settling.claims_of(chosen)
+        assert attachment is scene.settling.attachment
+        found = [(claim.lease_id, claim.ranges) for claim in claims]
+        assert found == [(2, ((1001, 1002),)), (1, ((0, 1), (2, 3)))]
+        assert scene.settling.holds[1].left == 3
+        scene.settling.finish(chosen)
+        assert (scene.settling.holds[1].left, scene.settling.holds[2].left) == (1, 1)
+        scene.settling.finish([messages[1], messages[3]])
+        assert scene.settling.holds == {}
+        scene.settling.close()
+        with pytest.raises(Closed):
+            scene.settling.claims_of(chosen)
+
+    asyncio.run(scenario())

@@ -15,7 +15,6 @@ from penstock.vocabulary.errors import (
     TopicInUse,
     UnknownSubscription,
     UnknownTopic,
-    Unsupported,
 )
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
@@ -212,7 +211,7 @@ def test_joining_an_existing_subscription_may_name_another_lease_time(
 @pytest.mark.parametrize(
     ("policy", "error"),
     [
-        (SubscriptionPolicy(qos=2), Unsupported),
+        (SubscriptionPolicy(qos=3), InvalidArgument),
         (SubscriptionPolicy(lease_s=0), InvalidArgument),
         (SubscriptionPolicy(lease_s=100_000), InvalidArgument),
         (SubscriptionPolicy(lease_s=float("nan")), InvalidArgument),

@@ -30,6 +30,7 @@ from penstock.vocabulary.records import (
     Attached,
     Cause,
     Detached,
+    Missed,
     Published,
     Ranges,
     Record,
@@ -221,7 +222,10 @@ class World:
         subscription.consumers = left or None
         consumer.is_gone = True
         for record in settle.decide_detach(consumer, begun or {}, self.wall, is_clean=is_clean):
-            self.carry_out(record)
+            if isinstance(record, Missed):
+                self.apply(record)
+            else:
+                self.carry_out(record)
         self.apply(Detached(subscription.topic.id, subscription.id, consumer.id))
 
     def end_messages(self, topic: Topic) -> list[Settled | Removed]:

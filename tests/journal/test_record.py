@@ -84,6 +84,23 @@ KINDS: dict[type, st.SearchStrategy[r.Record]] = {
     r.PatternCreated: st.builds(r.PatternCreated, text, text, subscription_policies, i64),
     r.PatternDeleted: st.builds(r.PatternDeleted, text, text),
     r.PartitionsAdded: st.builds(r.PartitionsAdded, u32, u16, offsets, i64),
+    r.UnitCommitted: st.builds(
+        r.UnitCommitted,
+        st.binary(max_size=16),
+        u64,
+        u64,
+        i64,
+        st.lists(
+            st.tuples(
+                st.none() | u64,
+                st.booleans(),
+                st.none() | offsets,
+                st.none() | st.dictionaries(u32, u64),
+            ),
+            max_size=3,
+        ).map(tuple),
+    ),
+    r.Missed: st.builds(r.Missed, u32, u16, u32, ranges, text),
 }
 simple = st.one_of(*KINDS.values())
 KINDS[r.Unit] = st.builds(r.Unit, st.lists(simple, max_size=4).map(tuple))

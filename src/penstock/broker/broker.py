@@ -20,6 +20,7 @@ from penstock.broker.reading import Reading
 from penstock.broker.rebuild import Rebuild, started
 from penstock.broker.revoking import answer_nack, tell_expired
 from penstock.broker.threads import Threads
+from penstock.broker.units import Units
 from penstock.delivery import admin, settle
 from penstock.delivery.apply import remove_subscription
 from penstock.delivery.growth import check_map
@@ -76,7 +77,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     """Offsets of messages that were stored before, by their index, where known."""
 
 
-class Broker(Reading):
+class Broker(Units, Reading):
     """An open broker on one journal."""
 
     def __init__(self, engine: Engine, keeper: Keeper) -> None:
@@ -360,6 +361,8 @@ class Broker(Reading):
                 answer_nack(consumer, claim)
             for record in records:
                 self._submit_or_apply(consumer, record)
+            if not records and consumer.free > 0:  # QoS 0: only its credit came back
+                self.engine.dispatch(consumer.subscription)
         return refused
 
     def extend(

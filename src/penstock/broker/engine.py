@@ -17,6 +17,7 @@ from penstock.broker.early import early_publishes
 from penstock.broker.expiring import expire
 from penstock.broker.fetching import cached_frames, read_frames
 from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
+from penstock.broker.once import hand_over_once
 from penstock.broker.retaining import Retaining
 from penstock.delivery import keyed, revoked
 from penstock.delivery.apply import apply, apply_published, topic_ids
@@ -379,7 +380,9 @@ class Engine:
         is_keyed = subscription.policy.kind is Kind.KEY_SHARED
         hand_out = keyed.dispatch if is_keyed else dispatch
         for offer in hand_out(self.state, subscription, now, wall):
-            if not subscription.is_durable:
+            if subscription.policy.qos == 0:
+                hand_over_once(self, offer.lease, _give)
+            elif not subscription.is_durable:
                 apply(self.state, offer.record, Effects(0, 0))
                 self._hand_over(offer.lease)
             elif offer.is_strict or offer.lease.consumer.pending_strict:

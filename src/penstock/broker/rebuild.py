@@ -18,9 +18,15 @@ from penstock.delivery.growth import assume_added, partitions_of
 from penstock.delivery.matching import dump_patterns, load_patterns
 from penstock.delivery.retention import forget_publishers
 from penstock.delivery.shared import after_recovery
-from penstock.delivery.snapshot import restore_topic, topic_state
+from penstock.delivery.snapshot import (
+    restore_state_extras,
+    restore_topic,
+    state_extras,
+    topic_state,
+)
 from penstock.delivery.state import Cursor, Partition, State, Topic
 from penstock.delivery.unique import forget_ids
+from penstock.delivery.units import forget_units
 from penstock.journal.journal import Journal
 from penstock.vocabulary.errors import StoreDamaged
 from penstock.vocabulary.records import (
@@ -55,7 +61,9 @@ def pieces(engine: Engine) -> Iterator[bytes]:
         yield piece
     with engine.unsynced, engine.lock:
         state = engine.state
-        tail = (state.generation, state.attached, state.next_ids(), engine.applied_end)
+        forget_units(state, engine.clock.wall())
+        extras = state_extras(state)
+        tail = (state.generation, state.attached, state.next_ids(), engine.applied_end, extras)
         piece = msgspec.msgpack.encode((GLOBAL, tail))
         patterns = dump_patterns(state)
     yield piece
@@ -81,11 +89,12 @@ def restored(state: State, found: list[bytes], clock: Clock) -> Iterator[tuple[T
     for piece in found:
         kind, rows = msgspec.msgpack.decode(piece, strict=False)
         if kind == GLOBAL:
-            generation, attached, next_ids, upto = rows
+            generation, attached, next_ids, upto, extras = rows
             state.generation = generation
             state.attached = {int(k): tuple(v) for k, v in attached.items()}
             state.set_next_ids(next_ids)
             state.ignore_unknown_upto = upto
+            restore_state_extras(state, extras)
             continue
         if kind == PATTERNS:
             load_patterns(state, rows)

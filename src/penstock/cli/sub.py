@@ -33,6 +33,13 @@ def add(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="with --kind multicast: a durable name of its own, which gets every message",
     )
+    parser.add_argument(
+        "--qos",
+        type=int,
+        choices=(0, 1, 2),
+        default=None,
+        help="0: at most once, 1: at least once, 2: stale acks are refused (default: 1)",
+    )
     parser.add_argument("--count", type=values.positive, metavar="N", help="stop after N messages")
     parser.add_argument(
         "--timeout", type=values.seconds, metavar="S", help="stop after S seconds without one"
@@ -57,6 +64,8 @@ async def run(arguments: Namespace, output: Output) -> int:
         settings["kind"] = arguments.kind
     if arguments.consumer is not None:
         settings["consumer"] = arguments.consumer
+    if arguments.qos is not None:
+        settings["qos"] = arguments.qos
     async with (
         opened(arguments, creates=True) as client,
         client.subscribe(arguments.topic, arguments.subscription, **settings) as deliveries,

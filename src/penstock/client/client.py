@@ -34,6 +34,7 @@ from penstock.client.receipts import Receipts
 from penstock.client.service import DRAIN_S_DEFAULT, Service
 from penstock.client.signals import stopping_on_signals
 from penstock.client.times import moment
+from penstock.client.transaction import Transaction
 from penstock.drivers.port import Capabilities, Driver, Wish
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
@@ -270,6 +271,17 @@ class Client(Readers, Administration):
         parcels = packing.pack(listed, partitions, route.turn, is_plain=is_plain)
         return await publisher.send_all(route, list(listed), parcels)
 
+    def transaction(self) -> Transaction:
+        """Publishes and acks as one: `async with client.transaction() as unit`.
+
+        Durable, all of it, when the block is left; nothing of it when it is left by an exception.
+        Raises Unsupported when the URL has no transactions.
+        """
+        can = self._opened().capabilities
+        if not can.has_transactions:
+            raise Unsupported(f"{can.scheme}: URLs have no transactions")
+        return Transaction(self._publishing)
+
     def _publishing(self) -> Publisher:
         """The publisher, when this client is open on the running loop. Raises Closed, UsageError.
 
@@ -457,7 +469,8 @@ def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str,
             + " or ".join(repr(each.value) for each in can.kinds)
         )
     if can is not None and qos not in can.qos:
-        raise Unsupported(f"qos {qos!r} is not available yet on {can.scheme}: URLs; use 1")
+        known = " or ".join(map(str, can.qos))
+        raise Unsupported(f"qos {qos!r} is not available on {can.scheme}: URLs; use {known}")
     if can is not None and is_pattern(topic) and not can.has_patterns:
         raise Unsupported(f"a pattern of topics is not available on {can.scheme}: URLs")
     policy: SubscriptionPolicy = made(SubscriptionPolicy, {"kind": kind, "qos": qos, **given})

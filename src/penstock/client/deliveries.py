@@ -53,6 +53,7 @@ class Deliveries:
         self._error: Exception | None = None
         self._is_closed = False
         self._is_stopping = False
+        self.settling.is_once = wish.policy is not None and wish.policy.qos == 0
 
     # -- opening and closing ---------------------------------------------------------------------
 
@@ -209,6 +210,10 @@ class Deliveries:
 
     def _find(self) -> bool:
         while self._hold is None or self._hold.handed == self._hold.count:
+            if self.settling.is_once and self._hold is not None:
+                # QoS 0: what the application was given takes no credit any more.
+                hold, self._hold = self._hold, None
+                self.settling.ack_many(hold, list(hold.offsets(0, hold.count)))
             if not self._arrived:
                 return False
             self._hold = self._arrived.popleft()

@@ -8,7 +8,7 @@ import os
 import time
 from asyncio import AbstractEventLoop, Future
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from xxhash import xxh3_128_digest
 
@@ -18,8 +18,9 @@ from penstock.client.gathering import Gathered, fresh
 from penstock.client.growth import Flights, repack
 from penstock.client.packing import partition_of
 from penstock.client.receipts import Parcel, Receipts, Sent
-from penstock.drivers.port import Answer, Driver, Stored
+from penstock.drivers.port import Answer, Attachment, Driver, Stored, UnitDriver
 from penstock.vocabulary import names
+from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.errors import (
     InvalidArgument,
     PenstockError,
@@ -30,6 +31,7 @@ from penstock.vocabulary.errors import (
 )
 from penstock.vocabulary.limits import ID_BYTES_MAX
 from penstock.vocabulary.message import Receipt, render_id
+from penstock.vocabulary.units import Part, UnitWish
 
 ROUTES_MAX: Final = 100_000
 """Topics whose sequence numbers are remembered; the oldest is given up under a new epoch."""
@@ -65,6 +67,8 @@ class Publisher:
         self.id = generated_id() if name is None else named_id(name)
         self._epoch = 0 if name is None else rising_epoch(self.id)
         self._routes: dict[str, Route] = {}
+        self._unit_epoch = self._epoch
+        self._unit_sequence = 0
 
     def route(self, topic: str) -> Route:
         """How far this publisher got in a topic. Raises InvalidName for what is no topic."""
@@ -258,6 +262,47 @@ class Publisher:
             )
         route.sequences[partition] = sequence + count
         return sequence
+
+    def commit(
+        self, loads: list[tuple[Route, Parcel]], claims: list[tuple[Attachment, list[Claim]]],
+        answer: Answer,
+    ) -> list[Part]:  # fmt: skip
+        """Hands a unit to the driver; returns its batches with their numbers.
+
+        An error raised here means that nothing of it was stored.
+        """
+        for route, _ in loads:
+            if route.gathered is not None:
+                self._send_gathered(route, route.gathered)  # it came first
+        try:
+            return self._commit(loads, claims, answer)
+        except PublisherForgotten:
+            # As in `send`: every unit is sent once only.
+            if self._is_named:
+                raise
+            for topic in {route.topic for route, _ in loads}:
+                self._start_again(self._routes[topic])
+            self._epoch += 1
+            self._unit_epoch, self._unit_sequence = self._epoch, 0
+            return self._commit(loads, claims, answer)
+
+    def _commit(
+        self, loads: list[tuple[Route, Parcel]], claims: list[tuple[Attachment, list[Claim]]],
+        answer: Answer,
+    ) -> list[Part]:  # fmt: skip
+        ends: dict[tuple[str, int], int] = {}
+        parts: list[Part] = []
+        for route, (partition, batch, indexes) in loads:
+            place = (route.topic, partition)
+            sequence = ends.get(place, route.sequences[partition])
+            ends[place] = sequence + len(indexes)
+            parts.append(Part(route.topic, partition, batch, len(indexes), route.epoch, sequence))
+        wish = UnitWish(self.id, self._unit_epoch, self._unit_sequence, parts)
+        cast("UnitDriver", self.driver).commit_unit(wish, claims, answer)
+        self._unit_sequence += 1
+        for (topic, partition), end in ends.items():
+            self._routes[topic].sequences[partition] = end
+        return parts
 
     async def room(self) -> None:
         """Returns when the broker takes more. Raises StoreFailed."""

@@ -167,6 +167,10 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
             self._refuse()
         self._is_settled = True
 
+    def unsettle(self) -> None:
+        """Takes `settle` back: the unit it was acked in came to nothing."""
+        self._is_settled = False
+
     def _refuse(self) -> NoReturn:
         if not self._sheet.hold.lease_id:
             raise NotLeased(

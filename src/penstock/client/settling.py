@@ -46,6 +46,8 @@ class Settling:
         self.holds: dict[int, Hold] = {}
         """Lease id → what is not completely settled."""
         self.attachment: Attachment | None = None
+        self.is_once = False
+        """QoS 0: finished when handed out, so that what is said later changes nothing."""
         self._loop = loop
         self._thread = get_ident()
         self._round = 0
@@ -177,6 +179,8 @@ class Settling:
         message.settle()
         hold = message._sheet.hold  # noqa: SLF001 - a message is the other half of its settling
         claim = self._claim(hold, [message.offset])
+        if claim is None and self.is_once:
+            return
         if claim is None:
             raise AlreadySettled(f"message {message.position} was settled before, with others")
         self._return(hold, claim, cause, delay_s, reason)
@@ -200,6 +204,25 @@ class Settling:
             ranges, count = _merge(hold, [o for o in offsets if o not in pending])
             self._forget(hold, count)
         return Claim(hold.lease_id, hold.partition, hold.attempt, ranges) if ranges else None
+
+    def claims_of(self, messages: list[ReceivedMessage]) -> tuple[Attachment, list[Claim]]:
+        """What a unit says about messages it acks; `finish` follows when it is committed.
+
+        Raises Closed.
+        """
+        attachment = self._attached()
+        claims: list[Claim] = []
+        for hold, offsets in _by_hold(messages):
+            ranges = tuple((offset, offset + 1) for offset in offsets)
+            claims.append(Claim(hold.lease_id, hold.partition, hold.attempt, ranges))
+        return attachment, claims
+
+    def finish(self, messages: list[ReceivedMessage]) -> None:
+        """Messages were acked by a unit that is committed."""
+        for hold, offsets in _by_hold(messages):
+            with self._lock:
+                _, count = _merge(hold, offsets)
+                self._forget(hold, count)
 
     def extend(self, message: ReceivedMessage, seconds: float) -> None:
         """Gives one message more time. For any thread."""
@@ -293,6 +316,13 @@ def _bits(offsets: list[int], low: int, high: int) -> int:
     for offset in offsets:
         digits[high - 1 - offset] = 49  # the digit 1
     return int(digits, 2)
+
+
+def _by_hold(messages: list[ReceivedMessage]) -> list[tuple[Hold, list[int]]]:
+    found: dict[Hold, list[int]] = {}
+    for message in messages:
+        found.setdefault(message._sheet.hold, []).append(message.offset)  # noqa: SLF001
+    return [(hold, sorted(offsets)) for hold, offsets in found.items()]
 
 
 def _merge(hold: Hold, offsets: list[int]) -> tuple[Ranges, int]:

@@ -91,8 +91,8 @@ def check_subscription_policy(policy: SubscriptionPolicy) -> None:
             f"subscription kind {policy.kind.value!r} is not available here yet; use "
             + " or ".join(repr(kind.value) for kind in KINDS)
         )
-    if policy.qos != 1:
-        raise Unsupported(f"qos {policy.qos} is not available here yet; use 1")
+    if policy.qos not in (0, 1, 2):
+        raise InvalidArgument(f"qos must be 0, 1 or 2, not {policy.qos}")
     if not 0.01 <= policy.lease_s <= 24 * 3600:  # noqa: PLR2004 - a range in seconds
         raise InvalidArgument(f"lease_s must be between 0.01 and 86400, not {policy.lease_s}")
     retry = policy.retry

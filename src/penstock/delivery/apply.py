@@ -21,6 +21,7 @@ from penstock.delivery.holding import (
     retain,
 )
 from penstock.delivery.leases import make_ready, withdraw
+from penstock.delivery.once import apply_missed
 from penstock.delivery.policies import (
     apply_outlived,
     begin_keeping,
@@ -42,8 +43,10 @@ from penstock.delivery.state import (
     Trial,
     bit_ranges,
 )
+from penstock.delivery.tokens import QOS_2, note_finished
 from penstock.delivery.traits import Traits, is_plain, traits_of
 from penstock.delivery.unique import remember
+from penstock.delivery.units import apply_unit_committed
 from penstock.vocabulary import names
 from penstock.vocabulary import records as r
 from penstock.vocabulary.errors import MalformedBatch
@@ -257,6 +260,8 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
     for start, end in record.ranges:
         for low, high in cursor.done.add(start, end):
             _count_settled(cursor, record.outcome, high - low)
+            if subscription.policy.qos == QOS_2:
+                note_finished(cursor, low, high)
             forget_trials(cursor, low, high)
             if cursor.delayed:
                 withdraw(cursor, low, high)
@@ -270,6 +275,9 @@ def _settled_scattered(cursor: Cursor, record: r.Settled, effects: Effects) -> N
     start, partition = record.ranges[0][0], cursor.partition
     fresh = cursor.done.add_mask(start, int.from_bytes(record.mask, "little"))
     _count_settled(cursor, record.outcome, fresh.bit_count())
+    if cursor.subscription.policy.qos == QOS_2:
+        for low, high in bit_ranges(fresh, start):
+            note_finished(cursor, low, high)
     if cursor.reasons or cursor.doomed is not None or cursor.delayed:
         for low, high in bit_ranges(fresh, start):
             forget_trials(cursor, low, high)
@@ -562,4 +570,6 @@ _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
     r.PatternCreated: matching.apply_created,
     r.PatternDeleted: matching.apply_deleted,
     r.PartitionsAdded: apply_added,
+    r.UnitCommitted: apply_unit_committed,
+    r.Missed: apply_missed,
 }

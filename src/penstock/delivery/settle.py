@@ -8,16 +8,21 @@ from penstock.delivery import revoked
 from penstock.delivery.keyed import later_of_key
 from penstock.delivery.leases import close_bits, close_mask, withdraw
 from penstock.delivery.offers import mask_of
+from penstock.delivery.once import decide_missed, is_shade, take_back
 from penstock.delivery.state import Consumer, Cursor, Lease, Subscription, bit_ranges
+from penstock.delivery.tokens import is_stale
 from penstock.vocabulary import names
 from penstock.vocabulary.claims import Claim, Refusal
-from penstock.vocabulary.records import Cause, Outcome, Ranges, Returned, Settled
+from penstock.vocabulary.records import Cause, Missed, Outcome, Ranges, Returned, Settled
 
 _NONCE = 0x9E3779B97F4A7C15
 
 
 def decide_ack(consumer: Consumer, claims: list[Claim]) -> tuple[list[Settled], list[Refusal]]:
     """Records that finish the claimed messages, one per partition, and what was refused."""
+    if consumer.subscription.policy.qos == 0:
+        take_back(consumer, claims)
+        return [], []
     accepted: dict[Cursor, list[tuple[int, int]]] = {}
     refused: list[Refusal] = []
     scattered: list[Settled] = []
@@ -123,7 +128,10 @@ def _close_late(
             refused.append(Refusal(claim.partition, offset, "the subscription was moved by a seek"))
             continue
         if offset in cursor.done:
-            continue  # Acking again what is acked is success.
+            # Acking again what is acked is success; at QoS 2 only with the token that did it.
+            if is_stale(cursor, offset, claim.attempt):
+                refused.append(Refusal(claim.partition, offset, "it was handed out again"))
+            continue
         if cursor.trial(offset).attempt not in (claim.attempt, claim.attempt - 1):
             # A message that came back unstarted has its attempt again; it waits, or it is out.
             refused.append(Refusal(claim.partition, offset, "it was handed out again"))
@@ -140,6 +148,9 @@ def decide_return(
 ) -> tuple[list[Returned], list[Refusal]]:  # fmt: skip
     """A record that brings claimed messages back: nack, reject or hand-back."""
     refused: list[Refusal] = []
+    if consumer.subscription.policy.qos == 0:
+        take_back(consumer, [claim])
+        return [], []
     cursor, closed = _close(consumer, claim, refused)
     if not closed:
         return [], refused
@@ -271,16 +282,19 @@ def extend(consumer: Consumer, lease_id: int, start: int, end: int | None, deadl
 
 def decide_detach(
     consumer: Consumer, started: dict[int, Ranges], now_wall: int, *, is_clean: bool
-) -> list[Returned]:
+) -> list[Returned | Missed]:
     """Records for everything a leaving consumer held.
 
     `started` tells, per lease, what the application had begun; the rest gets its attempt back.
     """
-    found: list[Returned] = []
+    found: list[Returned | Missed] = []
     held_one = consumer.outstanding == 1
     for lease in list(consumer.leases.values()):
         cursor = lease.cursor
         begun = started.get(lease.id, ())
+        if is_shade(lease):
+            found.extend(decide_missed(lease, begun, is_clean=is_clean))
+            continue
         for start, end in begun:
             ranges = close_bits(lease, max(start, lease.start), min(end, lease.end))
             if ranges:

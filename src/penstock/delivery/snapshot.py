@@ -12,8 +12,10 @@ from penstock.delivery.keeping import Keeping
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import dump_reader, load_reader
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
+from penstock.delivery.tokens import dump_finished, load_finished
 from penstock.delivery.traits import dump_traits, load_traits
 from penstock.delivery.unique import dump_ids, load_ids
+from penstock.delivery.units import dump_units, load_units
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
 
@@ -44,6 +46,7 @@ SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra("seen_at", members.dump_seen, members.load_seen),
 )
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("finished", dump_finished, load_finished),
     Extra(
         "first", lambda cursor: cursor.first or None, lambda c, first: setattr(c, "first", first)
     ),
@@ -58,6 +61,7 @@ CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (
         lambda cursor, found: setattr(cursor, "otherwise", RangeMap.restored(found)),
     ),
 )
+STATE_EXTRAS: Final[tuple[Extra, ...]] = (Extra("units", dump_units, load_units),)
 
 
 def _dump(extras: tuple[Extra, ...], owner: object) -> dict[str, Any] | None:
@@ -69,6 +73,16 @@ def _load(extras: tuple[Extra, ...], owner: object, found: dict[str, Any] | None
     for extra in extras:
         if found is not None and extra.name in found:
             extra.load(owner, found[extra.name])
+
+
+def state_extras(state: State) -> dict[str, Any] | None:
+    """What belongs to no topic."""
+    return _dump(STATE_EXTRAS, state)
+
+
+def restore_state_extras(state: State, found: dict[str, Any] | None) -> None:
+    """From a snapshot."""
+    _load(STATE_EXTRAS, state, found)
 
 
 def topic_state(topic: Topic) -> list[Any]:

@@ -14,7 +14,7 @@ from penstock.delivery.traits import Traits
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.names import MEMBER_MARK
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
-from penstock.vocabulary.records import PatternCreated, partition_key
+from penstock.vocabulary.records import PatternCreated, Placed, Settled, partition_key
 
 if TYPE_CHECKING:
     from penstock.delivery.keyed import Keys
@@ -208,8 +208,9 @@ class Cursor:
 
     __slots__ = (
         "acked", "attached", "begin", "dead", "delayed", "done", "doomed", "dropped", "expired",
-        "first", "isolated", "leased", "line", "moving", "next", "otherwise", "partition", "ready",
-        "reasons", "settling", "strict_below", "subscription", "trials", "voided",
+        "finished", "first", "isolated", "leased", "line", "moving", "next", "otherwise",
+        "partition", "ready", "reasons", "settling", "strict_below", "subscription", "trials",
+        "voided",
     )  # fmt: skip
 
     def __init__(self, subscription: Subscription, partition: Partition, start: int) -> None:
@@ -229,6 +230,8 @@ class Cursor:
         """Nothing below was ever attached."""
         self.otherwise: RangeMap | None = None
         """How finished messages that are still held ended, where it was not by an ack."""
+        self.finished: RangeMap | None = None
+        """QoS 2: (attempt,) that finished a message, where it was not the first."""
         self.attached = 0
         self.acked = 0
         self.dead = 0
@@ -367,6 +370,24 @@ class Lease:
         return bit_ranges(self.open, self.start)
 
 
+class UnitBook:
+    """The units one publisher committed: what a retry of them is answered."""
+
+    __slots__ = ("decided", "decided_epoch", "epoch", "newest", "places", "used_at")
+
+    def __init__(self, epoch: int, used_at: int) -> None:
+        self.epoch = epoch
+        self.newest = -1
+        """Highest sequence that is durable."""
+        self.places: dict[int, tuple[Placed, ...]] = {}
+        """sequence → where its batches are, of the newest units."""
+        self.used_at = used_at
+        # volatile
+        self.decided: dict[tuple[int, int], list[tuple[Cursor, Settled]]] = {}
+        """(epoch, sequence) of units not yet durable → messages they settle."""
+        self.decided_epoch = epoch
+
+
 class State:
     """Everything the broker knows."""
 
@@ -389,6 +410,8 @@ class State:
         """consumer id → (subscription id, name) of consumers attached in the log."""
         self.shared: dict[object, object] = {}
         """One object for each policy and subscription name in use: most are the same."""
+        self.units: dict[bytes, UnitBook] = {}
+        """publisher → its newest units."""
         self.written_topics = 0
         """How many topics have durability `written`."""
         self.ignore_unknown_upto = 0

@@ -26,7 +26,16 @@ from penstock.broker.mailbox import DIRECT
 from penstock.drivers import requests as q
 from penstock.drivers.legs import Followed, Leg
 from penstock.drivers.mailbox import LoopMailbox
-from penstock.drivers.port import Answer, Capabilities, Follower, Following, Renewal, Sink, Wish
+from penstock.drivers.port import (
+    Answer,
+    Attachment,
+    Capabilities,
+    Follower,
+    Following,
+    Renewal,
+    Sink,
+    Wish,
+)
 from penstock.journal.disk import FolderDisk
 from penstock.journal.memory import MemoryDisk
 from penstock.vocabulary.claims import Claim
@@ -34,16 +43,19 @@ from penstock.vocabulary.errors import InvalidArgument, NotAStore, StorageError,
 from penstock.vocabulary.limits import PENDING_BYTES_MAX
 from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.records import Cause, Ranges
+from penstock.vocabulary.units import UnitWish
 
 FILE: Final = Capabilities(
     scheme="file",
     durability=Durability.SYNCED,
     kinds=(Kind.SHARED, Kind.KEY_SHARED, Kind.MULTICAST),
+    qos=(0, 1, 2),
     has_priority=True,
     has_delay=True,
     has_expiry=True,
     has_dedup=True,
     has_patterns=True,
+    has_transactions=True,
 )
 MEMORY: Final = msgspec.structs.replace(FILE, scheme="memory", durability=Durability.MEMORY)
 DEAD_REASON: Final = "penstock-dead-reason"
@@ -259,6 +271,21 @@ class EmbeddedDriver:
                 f"topic {topic!r} was created again with fewer partitions; publish once more"
             ) from error
 
+    def commit_unit(
+        self, wish: UnitWish, claims: list[tuple[Attachment, list[Claim]]], answer: Answer
+    ) -> None:
+        consumers: list[tuple[Any, list[Claim]]] = []
+        for attachment, listed in claims:
+            if attachment not in self._attachments or not isinstance(
+                attachment, EmbeddedAttachment
+            ):
+                raise InvalidArgument(
+                    "a message of the unit was received by another client, or its subscription "
+                    "was closed since: ack messages with the client that received them"
+                )
+            consumers.append((attachment.consumer, listed))
+        self._broker.commit_unit(wish, consumers, self.mailbox, answer)
+
     def attach(self, wish: Wish, sink: Sink) -> "EmbeddedAttachment":
         seat = BrokerSink(self.mailbox, sink.on_slice, sink.on_closed, sink.on_revoked)
         consumer = self._broker.attach(
@@ -332,6 +359,11 @@ class EmbeddedAttachment:
         self._sink = sink
         self._mailbox = mailbox
         self.on_detached: Callable[[], object] = _nothing
+
+    @property
+    def consumer(self) -> Any:
+        """The broker's side of it."""
+        return self._consumer
 
     @property
     def lease_s(self) -> float:

@@ -16,6 +16,7 @@ from penstock.vocabulary.claims import Claim, Refusal, Revoked
 from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import Cause, Ranges
+from penstock.vocabulary.units import UnitWish
 
 Answer = Callable[[Any], None]
 """Called once, on the client's loop, with the result or with an exception object; a driver answers
@@ -234,5 +235,19 @@ class PatternDriver(Protocol):
         """Joins a subscription over a pattern: every topic that matches now or later.
 
         `wish.topic` is the pattern. Each topic is an attachment of its own with the whole credit.
+        """
+        ...
+
+
+class UnitDriver(Protocol):
+    """The rest of a driver whose capabilities say `has_transactions`."""
+
+    def commit_unit(
+        self, wish: UnitWish, claims: list[tuple[Attachment, list[Claim]]], answer: Answer
+    ) -> None:
+        """Stores batches and finishes messages, all or nothing; answers a Stored for each batch.
+
+        An error raised here means: certainly nothing of it. A driver that tries again does so with
+        the same wish, and has at most `limits.UNITS_KEPT` of them under way.
         """
         ...

@@ -63,6 +63,12 @@ class TooLarge(UsageError):
     code = "too-large"
 
 
+class UnitTooLarge(TooLarge):
+    """The publishes and acks of one transaction are over the limit for a unit."""
+
+    code = "unit-too-large"
+
+
 class UnknownTopic(UsageError):
     """The topic does not exist and may not be created by this call."""
 

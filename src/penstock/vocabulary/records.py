@@ -13,6 +13,10 @@ from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 Ranges = tuple[tuple[int, int], ...]
 """Half-open offset ranges, rising and disjoint."""
 
+Placed = tuple[int | None, bool, tuple[int, ...] | None, dict[int, int] | None]
+"""Where a batch of a unit is: first offset, whether all of it was stored before, the indexes that
+were kept, and the offsets of those that were not, by index."""
+
 
 class Outcome(IntEnum):
     """How a message left a subscription for good."""
@@ -302,6 +306,28 @@ class PatternDeleted(msgspec.Struct, frozen=True):
     name: str
 
 
+class UnitCommitted(msgspec.Struct, frozen=True):
+    """Part of a client's unit: it is committed, and this is what its retry is answered."""
+
+    publisher: bytes
+    epoch: int
+    sequence: int
+    """Units of one publisher have numbers of their own."""
+    committed_at: int
+    places: tuple[Placed, ...]
+    """For each batch of the unit, in its order."""
+
+
+class Missed(msgspec.Struct, frozen=True):
+    """QoS 0: finished at hand-over, but they never reached the application: not acked, dropped."""
+
+    topic_id: int
+    partition: int
+    subscription_id: int
+    ranges: Ranges
+    reason: str
+
+
 class Unit(msgspec.Struct, frozen=True):
     """Several records that stand or fall together."""
 
@@ -335,9 +361,11 @@ Record = (
     | PatternCreated
     | PatternDeleted
     | PartitionsAdded
+    | UnitCommitted
+    | Missed
 )
 
-WITHOUT_TOPIC = (Started, PatternCreated, PatternDeleted)
+WITHOUT_TOPIC = (Started, PatternCreated, PatternDeleted, UnitCommitted)
 """Records that speak of no topic; applying one again must be harmless."""
 
 

@@ -281,6 +281,36 @@ def test_a_nack_that_cannot_be_sent_leaves_the_key_as_it_was() -> None:
     run(scenario)
 
 
+def test_a_seek_takes_back_what_waits() -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            client = broker.client()
+            await client.publish_many("t", messages("a1 b1 a2 b2"))
+            async with client.subscribe("t", "s", **KEYED) as deliveries:
+                await next_of(deliveries)
+                await client.seek("t", "s", "0:3")
+                assert [(await next_of(deliveries))[0]] == ["b2"]
+                assert await deliveries.receive(timeout_s=0.05) is None
+
+    run(scenario)
+
+
+def test_qos_0_finishes_what_is_handed_out() -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            client = broker.client()
+            await client.publish_many("t", messages("a1 b1 a2 b2 .1 .2"))
+            options = {"kind": "key_shared", "qos": 0, "credit": 2}
+            async with client.subscribe("t", "s", **options) as deliveries:
+                got = [await next_of(deliveries) for _ in range(6)]
+                assert [body for body, _ in got] == ["a1", "b1", "a2", "b2", ".1", ".2"]
+                got[0][1].ack()
+                assert await deliveries.receive(timeout_s=0.05) is None
+                await deliveries.flush()
+
+    run(scenario)
+
+
 def test_other_kinds_are_served_as_before() -> None:
     async def scenario() -> None:
         with MemoryBroker() as broker:

@@ -300,7 +300,7 @@ def test_qos_0_finishes_what_is_handed_out() -> None:
         with MemoryBroker() as broker:
             client = broker.client()
             await client.publish_many("t", messages("a1 b1 a2 b2 .1 .2"))
-            options = {"kind": "key_shared", "qos": 0, "credit": 2}
+            options: dict[str, Any] = {"kind": "key_shared", "qos": 0, "credit": 2}
             async with client.subscribe("t", "s", **options) as deliveries:
                 got = [await next_of(deliveries) for _ in range(6)]
                 assert [body for body, _ in got] == ["a1", "b1", "a2", "b2", ".1", ".2"]

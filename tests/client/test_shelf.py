@@ -25,7 +25,7 @@ def hold_of(keys: str, start: int = 0, lease_id: int = 1, step: int = 1) -> Keye
 
 def key_of(name: str) -> Key:
     (hashed,) = hold_of(name).hashes()
-    return (0, hashed)
+    return (0, 0, hashed)
 
 
 def offsets(shelf: Shelf) -> list[int]:

@@ -27,6 +27,7 @@ from penstock.client.following import PatternDeliveries
 from penstock.client.gathering import BODY_BYTES_CUT
 from penstock.client.handlers import HANDLER_TIMEOUT_S_DEFAULT, Handler, Subscribing, register
 from penstock.client.keyed import KeyedDeliveries
+from penstock.client.keyed_following import KeyedPatternDeliveries
 from penstock.client.levels import check_level, satisfies, weaker
 from penstock.client.publisher import Publisher
 from penstock.client.reader import Readers, refuse_reader
@@ -427,10 +428,9 @@ class Client(Readers, Administration):
 
 
 def _class_for(wish: Wish) -> type[Deliveries]:
-    if is_pattern(wish.topic):
-        return PatternDeliveries
-    is_keyed = wish.policy is not None and wish.policy.kind is Kind.KEY_SHARED
-    return KeyedDeliveries if is_keyed else Deliveries
+    if wish.policy is not None and wish.policy.kind is Kind.KEY_SHARED:
+        return KeyedPatternDeliveries if is_pattern(wish.topic) else KeyedDeliveries
+    return PatternDeliveries if is_pattern(wish.topic) else Deliveries
 
 
 def _json_body(body: Any, value: Any) -> bytes:

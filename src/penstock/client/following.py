@@ -53,7 +53,7 @@ class PatternDeliveries(Deliveries):
 
     def on_joined(self, topic: str, attachment: Attachment) -> Sink:
         """One more topic matches."""
-        settling = Settling(topic, self._loop, self._wish.credit, renews_handed=self._is_push)
+        settling = self._settling(topic)
         settling.attachment = attachment
         leg = Leg(self, settling, attachment)
         if self._is_closed:
@@ -62,6 +62,12 @@ class PatternDeliveries(Deliveries):
         else:
             self._legs.append(leg)
         return leg
+
+    def _settling(self, topic: str) -> Settling:
+        return Settling(topic, self._loop, self._wish.credit, renews_handed=self._is_push)
+
+    def revoked(self, settling: Settling, news: Revoked) -> None:
+        """Only kind `key_shared` is told; see KeyedPatternDeliveries."""
 
     def _renew(self) -> None:
         self._renewing = None
@@ -99,7 +105,7 @@ class Leg:
         self._whole.on_closed(error)
 
     def on_revoked(self, news: Revoked) -> None:
-        """Its messages come again in any case."""
+        self._whole.revoked(self.settling, news)
 
 
 class Settlings(Settling):

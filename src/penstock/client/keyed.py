@@ -31,15 +31,19 @@ from penstock.vocabulary.records import Cause
 class KeyedSettling(Settling):
     """What a consumer of kind `key_shared` holds and decided."""
 
-    def __init__(self, topic: str, loop: AbstractEventLoop, credit: int, *, is_push: bool) -> None:
+    def __init__(
+        self, topic: str, loop: AbstractEventLoop, credit: int, *, is_push: bool,
+        shelf: Shelf | None = None, home: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__(topic, loop, credit, renews_handed=is_push)
-        self.shelf = Shelf(is_single=is_push)
+        self.shelf = Shelf(is_single=is_push) if shelf is None else shelf
+        self._home = home
         self._nacks: dict[Claim, list[Key]] = {}
         """Nacks under way, and the keys that stand still for them."""
 
     def hold(self, part: Slice) -> KeyedHold:
         """Notes that a slice arrived."""
-        hold = KeyedHold(self, part)
+        hold = KeyedHold(self, part, self._home)
         hold.round = self._round
         self.holds[hold.lease_id] = hold
         self.shelf.add(hold)
@@ -94,21 +98,20 @@ class KeyedSettling(Settling):
 def _keys(hold: KeyedHold, claim: Claim) -> list[Key]:
     wanted = {offset for low, high in claim.ranges for offset in range(low, high)}
     pairs = zip(hold.offsets(0, hold.count), hold.hashes(), strict=True)
-    return [(hold.partition, h) for h in {h for offset, h in pairs if h and offset in wanted}]
+    return [
+        (hold.home, hold.partition, h) for h in {h for offset, h in pairs if h and offset in wanted}
+    ]
 
 
-class KeyedDeliveries(Deliveries):
-    """The messages of a `key_shared` subscription. In push, one message of a key at a time."""
+class DeliveriesByKey(Deliveries):
+    """Deliveries that wait on a shelf. In push, one message of a key at a time."""
 
     def __init__(
         self, driver: Driver, loop: AbstractEventLoop, wish: Wish, *,
         prepare: Callable[[], Awaitable[None]] | None = None, is_push: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(driver, loop, wish, prepare=prepare, is_push=is_push)
-        self._keyed = KeyedSettling(wish.topic, loop, wish.credit, is_push=is_push)
-        self._keyed.is_once = self.settling.is_once
-        self._shelf = self._keyed.shelf
-        self.settling = self._keyed
+        self._shelf = Shelf(is_single=is_push)
 
     async def close(self) -> None:
         """Flushes acks and detaches; what was not settled is delivered again."""
@@ -131,9 +134,33 @@ class KeyedDeliveries(Deliveries):
         return batch
 
     def _find(self) -> bool:
+        return self._shelf.has_some()
+
+    def finish(self, message: ReceivedMessage) -> None:
+        """In push: the handler is done with this message. On the loop's thread."""
+        hold = message._sheet.hold  # noqa: SLF001 - a message is the other half of its hold
+        self._shelf.finish(cast("KeyedHold", hold), message.offset)
+        self._wake(1)
+
+
+class KeyedDeliveries(DeliveriesByKey):
+    """The messages of a `key_shared` subscription of one topic."""
+
+    def __init__(
+        self, driver: Driver, loop: AbstractEventLoop, wish: Wish, *,
+        prepare: Callable[[], Awaitable[None]] | None = None, is_push: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(driver, loop, wish, prepare=prepare, is_push=is_push)
+        self._keyed = KeyedSettling(
+            wish.topic, loop, wish.credit, is_push=is_push, shelf=self._shelf
+        )
+        self._keyed.is_once = self.settling.is_once
+        self.settling = self._keyed
+
+    def _find(self) -> bool:
         if self._keyed.is_once:
             self._keyed.finish_handed()
-        return self._shelf.has_some()
+        return super()._find()
 
     def on_slice(self, part: Slice) -> None:
         """Messages arrived, or a lease is void."""
@@ -150,9 +177,3 @@ class KeyedDeliveries(Deliveries):
         """The broker took messages back."""
         self._keyed.on_revoked(news)
         self._wake(len(self._waiters))
-
-    def finish(self, message: ReceivedMessage) -> None:
-        """In push: the handler is done with this message. On the loop's thread."""
-        hold = message._sheet.hold  # noqa: SLF001 - a message is the other half of its hold
-        self._shelf.finish(cast("KeyedHold", hold), message.offset)
-        self._wake(1)

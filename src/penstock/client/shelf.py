@@ -14,17 +14,19 @@ from penstock.batch.frame import Slice
 from penstock.client.received import Hold, ReceivedMessage, Settler
 from penstock.vocabulary.records import Ranges
 
-Key = tuple[int, int]
-"""Partition and hash of the key; for a message without one, -1 and a number of its own."""
+Key = tuple[int, int, int]
+"""Topic, partition and hash of the key; for a message without one, -1 and a number of its own."""
 
 
 class KeyedHold(Hold):
     """The messages of one lease, which leave in any order: which did is kept in bits."""
 
-    __slots__ = ("given", "present")
+    __slots__ = ("given", "home", "present")
 
-    def __init__(self, settler: Settler, part: Slice) -> None:
+    def __init__(self, settler: Settler, part: Slice, home: int = 0) -> None:
         super().__init__(settler, part)
+        self.home = home
+        """Which of the topics on one shelf it is of."""
         self.given = 0
         """Bits of the messages that were handed out, from `start` on."""
         self.present = 0
@@ -127,7 +129,7 @@ class Shelf:
         with self._lock:
             for message, hashed in zip(hold.messages(), hold.hashes(), strict=True):
                 number = next(self._numbers)
-                key = (hold.partition, hashed) if hashed else (-1, number)
+                key = (hold.home, hold.partition, hashed) if hashed else (-1, 0, number)
                 line = self._lines.setdefault(key, deque())
                 line.append(Row(number, hold, message))
                 if len(line) == 1:

@@ -309,7 +309,9 @@ class EmbeddedDriver:
                 leg.attachment = self._attachment(consumer, leg)
                 self.mailbox.post([(leg.introduce, None)])
 
-            return Seat(BrokerSink(self.mailbox, leg.on_slice, leg.on_closed), joined)
+            return Seat(
+                BrokerSink(self.mailbox, leg.on_slice, leg.on_closed, leg.on_revoked), joined
+            )
 
         wanted = Wanted(
             wish.topic, wish.subscription, wish.policy, wish.start, wish.credit,

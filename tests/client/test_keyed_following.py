@@ -1,6 +1,9 @@
 """Kind `key_shared` over a pattern: the keys of each topic are its own."""
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from penstock.client.keyed_following import KeyedPatternDeliveries
 from penstock.client.received import ReceivedMessage
@@ -61,5 +64,22 @@ def test_push_runs_the_same_key_of_two_topics_at_once() -> None:
             for topic in ("shop/x", "shop/y"):
                 (row,) = await client.subscriptions(topic)
                 assert row["acked"] == 2
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("options", [{}, KEYED])
+def test_a_seek_takes_back_what_waits(options: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            client = broker.client()
+            await client.publish_many("shop/x", messages("a1 b1 a2 b2"))
+            async with client.subscribe("shop/+", "s", start="earliest", **options) as deliveries:
+                assert (await next_of(deliveries))[0] == "a1"
+                await client.seek("shop/x", "s", "0:3")
+                broker.settle()
+                await asyncio.sleep(0)
+                assert (await next_of(deliveries))[0] == "b2"
+                assert await deliveries.receive(timeout_s=0.05) is None
 
     run(scenario)

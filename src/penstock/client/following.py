@@ -95,8 +95,12 @@ class Leg:
         self.is_closed = False
 
     def on_slice(self, part: Slice) -> None:
-        if not self.is_closed:
+        if self.is_closed:
+            return
+        if part.frames:
             self._whole.arrived(self.settling.hold(part))
+        else:
+            self.settling.void(part.lease_id)
 
     def on_refused(self, refusals: list[Refusal]) -> None:
         self.settling.on_refused(refusals)

@@ -231,7 +231,9 @@ def test_numbers_of_rare_records_on_disk_do_not_change() -> None:
         r.Attached(0, 0, 0, ""), r.Detached(0, 0, 0), r.Started(0, False, 0),
         r.ReaderOpened(0, 0, ""), r.ReaderMoved(0, 0, (), ()),
         r.Outlived(0, 0, (), 0), r.Sought(0, 0, ()),
-        r.PartitionsAdded(0, 2, (0,), 0),
+        r.MemberExpired(0, 0), r.PatternCreated("", "", SubscriptionPolicy(), 0),
+        r.PatternDeleted("", ""), r.PartitionsAdded(0, 2, (0,), 0),
+        r.UnitCommitted(b"", 0, 0, 0, ()), r.Missed(0, 0, 0, (), ""),
     ]  # fmt: skip
     assert [encode(record)[5] for record in rare] == list(range(len(rare)))
     assert {encode(record)[4] for record in rare} == {OTHER}

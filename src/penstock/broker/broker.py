@@ -20,12 +20,13 @@ from penstock.broker.reading import Reading
 from penstock.broker.rebuild import Rebuild, started
 from penstock.broker.revoking import answer_nack, tell_expired
 from penstock.broker.threads import Threads
+from penstock.broker.timing import until_next
 from penstock.broker.units import Units
 from penstock.delivery import admin, settle
-from penstock.delivery.apply import remove_subscription
 from penstock.delivery.growth import check_map
 from penstock.delivery.publish import Decided, Duplicate, decide_publish
 from penstock.delivery.reader import refuse_reader
+from penstock.delivery.registry import remove_subscription
 from penstock.delivery.shared import due
 from penstock.delivery.state import Consumer, Subscription, Topic
 from penstock.delivery.traits import NEVER
@@ -449,21 +450,7 @@ class Broker(Units, Reading):
             self._expire_at = expire_all(engine, wall)
             engine.retaining.decide(lambda record: engine.submit(record, None))
             self.forget_members(wall)
-            return self._until_next(now, wall)
-
-    def _until_next(self, now: int, wall: int) -> int:
-        engine = self.engine
-        soonest = min(now + 1000, now + self._expire_at - wall)
-        for cursor in engine.delaying:
-            if cursor.delayed:
-                soonest = min(soonest, cursor.delayed[0][0])
-            if cursor.line and cursor.line.later:
-                soonest = min(soonest, now + cursor.line.later[0][0] - wall)
-        for subscription in engine.serving:
-            for consumer in subscription.consumers or ():
-                if consumer.leases:
-                    soonest = min(soonest, consumer.deadline)
-        return max(1, soonest - now)
+            return until_next(engine, now, wall, self._expire_at)
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -14,10 +14,11 @@ import msgspec
 
 from penstock.broker.clock import Clock
 from penstock.broker.rebuild import restored
-from penstock.delivery.apply import NOBODY, add_topic, apply, topic_ids
+from penstock.delivery.apply import NOBODY, apply, topic_ids
 from penstock.delivery.effects import Effects
 from penstock.delivery.growth import assume_added, partitions_of
 from penstock.delivery.ranges import RangeSet
+from penstock.delivery.registry import add_topic
 from penstock.delivery.state import Partition, State, Topic
 from penstock.journal.record import decode
 from penstock.journal.salvage import SegmentFile, Survey, scan

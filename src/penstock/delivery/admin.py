@@ -5,8 +5,8 @@ from typing import Final
 import msgspec
 
 from penstock.delivery import members
-from penstock.delivery.apply import add_subscription, add_topic, start_cursors
 from penstock.delivery.reader import check_topic_unplanned, check_unplanned
+from penstock.delivery.registry import add_subscription, add_topic, start_cursors
 from penstock.delivery.state import State, Subscription, Topic
 from penstock.vocabulary import limits, names
 from penstock.vocabulary.errors import (

@@ -12,7 +12,7 @@ from penstock.delivery.admin import (
     decide_create_subscription,
     decide_delete_subscription,
 )
-from penstock.delivery.apply import add_subscription, start_cursors
+from penstock.delivery.registry import add_subscription, start_cursors
 from penstock.delivery.state import State, Subscription, Topic
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument, SubscriptionInUse

@@ -10,8 +10,8 @@ import msgspec
 
 from penstock.delivery import members
 from penstock.delivery.admin import check_subscription_policy
-from penstock.delivery.apply import add_subscription
 from penstock.delivery.matching import pattern_of, patterns_of, subscriptions_of, topics_of
+from penstock.delivery.registry import add_subscription
 from penstock.delivery.state import State, Subscription, Topic
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (

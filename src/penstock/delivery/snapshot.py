@@ -6,11 +6,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from penstock.delivery import members
-from penstock.delivery.apply import add_subscription, add_topic
 from penstock.delivery.growth import growth_state, restore_growth
 from penstock.delivery.keeping import Keeping
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import dump_reader, load_reader
+from penstock.delivery.registry import add_subscription, add_topic
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
 from penstock.delivery.tokens import dump_finished, load_finished
 from penstock.delivery.traits import dump_traits, load_traits

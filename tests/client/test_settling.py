@@ -79,6 +79,15 @@ def test_a_message_acked_twice_does_not_stand_for_another() -> None:
         scene.settling.send()
         assert scene.settling.holds == {}
 
+        scene = Scene(4)
+        messages = scene.messages()
+        (hold,) = scene.settling.holds.values()
+        scene.settling.ack_many(hold, [0, 1])
+        messages[1].ack()
+        messages[3].ack()
+        scene.settling.send()
+        assert scene.recorder.acked == [(1, ((0, 2), (3, 4)))], "in the other order too"
+
     asyncio.run(scenario())
 
 

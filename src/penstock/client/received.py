@@ -226,7 +226,7 @@ class Hold:
 
     __slots__ = (
         "acked", "attempt", "count", "done", "end", "frames", "is_dirty", "lease_id", "left",
-        "partition", "rest", "round", "settler", "start", "taken",
+        "partition", "rest", "round", "settler", "start", "taken", "together",
     )  # fmt: skip
 
     def __init__(self, settler: Settler, part: Slice) -> None:
@@ -244,6 +244,8 @@ class Hold:
         """Bits of the settled messages, from `start` on; acks once they are sent."""
         self.acked: list[int] = []
         """Offsets acked and not yet sent. Threads append; only the settler removes."""
+        self.together = -1
+        """How many of them were acked by one call; -1 when each was acked alone."""
         self.is_dirty = False
         """The settler knows that there are acks to send."""
         self.round = 0

@@ -114,6 +114,7 @@ class Settling:
     def ack_many(self, hold: Hold, offsets: list[int]) -> None:
         """Acks these messages of a hold, except what is settled already."""
         if offsets:
+            hold.together = 0 if hold.acked else len(offsets)  # before they can be taken
             hold.acked.extend(offsets)
             self.unsent += len(offsets)
             self.collect(hold)
@@ -154,7 +155,8 @@ class Settling:
         with self._lock:
             bits = ((1 << (high - low)) - 1) << (low - hold.start)
             # A message acked twice, alone and with its batch, must not stand for one in a gap.
-            is_run = high - low == count and taken == list(range(low, high))
+            is_plain = hold.together in (-1, count)
+            is_run = high - low == count and (is_plain or taken == list(range(low, high)))
             if is_run and not hold.done & bits:
                 hold.done |= bits
                 self._forget(hold, count)

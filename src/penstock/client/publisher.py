@@ -70,6 +70,10 @@ class Publisher:
         self._unit_epoch = self._epoch
         self._unit_sequence = 0
 
+    def knows(self, topic: str) -> bool:
+        """True when something was published to this topic before, so that its name is right."""
+        return topic.__class__ is str and topic in self._routes
+
     def route(self, topic: str) -> Route:
         """How far this publisher got in a topic. Raises InvalidName for what is no topic."""
         try:

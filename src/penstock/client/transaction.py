@@ -16,7 +16,7 @@ from typing import Any, Self, cast
 import msgspec
 from msgspec import UNSET
 
-from penstock.batch import encode_many
+from penstock.batch import encode_one
 from penstock.client import packing
 from penstock.client.publisher import Publisher, Route
 from penstock.client.receipts import Parcel, Receipts, Sent
@@ -25,7 +25,7 @@ from penstock.client.settling import Settling
 from penstock.client.times import moment
 from penstock.drivers.port import Stored
 from penstock.vocabulary import limits, names
-from penstock.vocabulary.errors import InvalidArgument, PenstockError, UnitTooLarge, UsageError
+from penstock.vocabulary.errors import InvalidArgument, UnitTooLarge, UsageError
 from penstock.vocabulary.message import Message, Receipt
 from penstock.vocabulary.units import Part
 
@@ -49,12 +49,16 @@ class Transaction:
 
     def __init__(self, publishing: Callable[[], Publisher]) -> None:
         self._publishing = publishing
-        self._driver = publishing().driver
+        publisher = publishing()
+        self._driver = publisher.driver
+        self._knows = publisher.knows
         self._stage = Stage.NEW
         self._messages: dict[str, list[Message]] = {}
         """topic → what is published to it."""
         self._order: list[tuple[str, int]] = []
         """(topic, index in its list) of each publish."""
+        self._first: dict[str, bytes] = {}
+        """topic → its first message, encoded: mostly there is no second."""
         self._acked: list[ReceivedMessage] = []
         self._size = 0
         self._receipts: list[Receipt] = []
@@ -80,26 +84,26 @@ class Transaction:
         in the unit then.
         """
         self._check_open()
-        names.check_topic(topic)
+        if not self._knows(topic):
+            names.check_topic(topic)
         if json is not UNSET:
             body = _json_body(body, json)
-        now = self._driver.wall
-        due = moment("deliver_at", deliver_at, "delay_s", delay_s, now)
-        ends = moment("expires_at", expires_at, "ttl_s", ttl_s, now)
-        can = self._driver.capabilities
-        packing.refuse_unsupported(can, priority, due or None, ends or None)
+        due = ends = 0
+        if priority or not (deliver_at is delay_s is expires_at is ttl_s is None):
+            now, can = self._driver.wall, self._driver.capabilities
+            due = moment("deliver_at", deliver_at, "delay_s", delay_s, now)
+            ends = moment("expires_at", expires_at, "ttl_s", ttl_s, now)
+            packing.refuse_unsupported(can, priority, due or None, ends or None)
         message = Message(
             body=body, key=key, id=id, headers=headers, priority=priority,
             deliver_at=due / 1000 if due else None, expires_at=ends / 1000 if ends else None,
         )  # fmt: skip
-        packing.partition_of(key, id, 2, 0)  # a key or id that has no hash is refused here
-        try:
-            size = len(encode_many([message]))
-        except PenstockError as error:
-            raise type(error)(error.text.removeprefix("message 0: ")) from error
-        self._check_size(self._size + size)
-        self._size += size
+        batch = encode_one(body, key, id, headers, priority, due, ends)  # type: ignore[arg-type]  # takes text too
+        self._check_size(self._size + len(batch))
+        self._size += len(batch)
         listed = self._messages.setdefault(topic, [])
+        if not listed:
+            self._first[topic] = batch
         self._order.append((topic, len(listed)))
         listed.append(message)
 
@@ -184,6 +188,12 @@ class Transaction:
         loads: list[tuple[Route, Parcel]] = []
         for topic, messages in self._messages.items():
             route = publisher.route(topic)
+            if len(messages) == 1:
+                partition = 0
+                if len(route.sequences) > 1:
+                    partition = publisher.choose(route, messages[0].key, messages[0].id)
+                loads.append((route, Parcel(partition, self._first[topic], range(1))))
+                continue
             route.turn += 1
             parcels = packing.pack(messages, len(route.sequences), route.turn, is_plain=False)
             loads.extend((route, parcel) for parcel in parcels)

@@ -192,7 +192,7 @@ def _check_same(
         raise SubscriptionConflict(
             f"subscription {known.name!r} on topic {known.topic.name!r} exists with kind "
             f"{known.policy.kind.value!r} and qos {known.policy.qos}, not "
-            f"{policy.kind.value!r} and {policy.qos}; use another name, or delete it first"
+            f"{policy.kind.value!r} and {policy.qos}; ask for what it has, or use another name"
         )
     if is_explicit and policy != known.policy:
         raise SubscriptionConflict(
@@ -220,7 +220,9 @@ def decide_alter_subscription(
     """A record for the new policy. Raises SubscriptionConflict when the kind would change."""
     check_subscription_policy(policy)
     if policy.kind is not subscription.policy.kind or policy.qos != subscription.policy.qos:
-        raise SubscriptionConflict("the kind and qos of a subscription cannot change")
+        raise SubscriptionConflict(
+            "the kind and qos of a subscription cannot change; create another under a new name"
+        )
     if policy == subscription.policy:
         return None
     return SubscriptionAltered(subscription.topic.id, subscription.id, policy)
@@ -263,7 +265,8 @@ def at_position(topic: Topic, partition: int, offset: int) -> tuple[int, ...]:
     if not lowest <= offset <= highest:
         raise PositionNotHeld(
             f"offset {offset} of topic {topic.name!r} partition {partition} is not held; the "
-            f"lowest held position is {partition}:{lowest}, the end is {partition}:{highest}",
+            f"lowest held position is {partition}:{lowest}, the end is {partition}:{highest}; "
+            "'earliest' and 'latest' are always held",
             lowest=f"{partition}:{lowest}",
         )
     starts = list(latest(topic))

@@ -81,7 +81,17 @@ def test_every_public_name_of_the_client_is_there() -> None:
         return {name for name in dir(kind) if not name.startswith("_")}
 
     assert names(Client) - names(BlockingClient) == {"attach_to", "catch_up"}
-    own = {"ready", "stocked", "take", "stop", "on_slice", "on_refused", "on_closed", "catch_up"}
+    own = {
+        "ready",
+        "stocked",
+        "take",
+        "stop",
+        "on_slice",
+        "on_refused",
+        "on_closed",
+        "catch_up",
+        "on_revoked",
+    }
     assert names(Deliveries) - names(BlockingDeliveries) == own
     for name in names(BlockingClient):
         assert not inspect.iscoroutinefunction(getattr(BlockingClient, name)), name

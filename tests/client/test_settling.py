@@ -65,6 +65,32 @@ def test_acks_in_any_order_become_few_ranges() -> None:
     asyncio.run(scenario())
 
 
+def test_a_message_acked_twice_does_not_stand_for_another() -> None:
+    async def scenario() -> None:
+        scene = Scene(4)
+        messages = scene.messages()
+        (hold,) = scene.settling.holds.values()
+        messages[1].ack()
+        messages[3].ack()
+        scene.settling.ack_many(hold, [0, 1])  # as a batch does that has it too
+        scene.settling.send()
+        assert scene.recorder.acked == [(1, ((0, 2), (3, 4)))]
+        messages[2].ack()
+        scene.settling.send()
+        assert scene.settling.holds == {}
+
+        scene = Scene(4)
+        messages = scene.messages()
+        (hold,) = scene.settling.holds.values()
+        scene.settling.ack_many(hold, [0, 1])
+        messages[1].ack()
+        messages[3].ack()
+        scene.settling.send()
+        assert scene.recorder.acked == [(1, ((0, 2), (3, 4)))], "in the other order too"
+
+    asyncio.run(scenario())
+
+
 def test_acks_are_sent_after_a_few_milliseconds() -> None:
     async def scenario() -> None:
         scene = Scene(3)

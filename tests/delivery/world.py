@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from penstock.batch import encode_many
 from penstock.batch.frame import Frame, frame_of
-from penstock.delivery import admin, keyed, settle
+from penstock.delivery import admin, keyed, revoked, settle
 from penstock.delivery.apply import apply
 from penstock.delivery.dead import decide_dead, decide_redrive
 from penstock.delivery.effects import Effects
@@ -95,6 +95,7 @@ class World:
         if cursor.subscription.keys is not None:
             cursor.subscription.keys.decided.pop(id(record), None)
         self.apply(record)
+        revoked.carried_out(cursor, record)
 
     # -- topics and subscriptions ----------------------------------------------------------------
 

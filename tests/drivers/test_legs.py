@@ -6,7 +6,7 @@ from typing import Any
 from penstock.batch.frame import Slice
 from penstock.drivers.legs import Followed, Leg
 from penstock.drivers.port import Following
-from penstock.vocabulary.claims import Refusal
+from penstock.vocabulary.claims import Refusal, Revoked
 from tests.client.recorder import Recorder
 
 PART = Slice(1, 0, 0, 1, 1, [])
@@ -31,6 +31,9 @@ class Notes:
     def on_closed(self, error: Exception) -> None:
         self.seen.append(error)
 
+    def on_revoked(self, news: Revoked) -> None:
+        self.seen.append(news)
+
 
 def test_whatever_comes_first_the_follower_is_told_of_the_topic_before() -> None:
     notes, attachment, error = Notes(), Recorder(), ValueError("gone")
@@ -39,8 +42,9 @@ def test_whatever_comes_first_the_follower_is_told_of_the_topic_before() -> None
     leg.on_slice(PART)
     leg.introduce()
     leg.on_refused([])
+    leg.on_revoked(Revoked(None, ()))
     leg.on_closed(error)
-    assert notes.seen == [("a", attachment), PART, [], error]
+    assert notes.seen == [("a", attachment), PART, [], Revoked(None, ()), error]
 
 
 def test_a_leg_waits_until_it_is_attached() -> None:

@@ -18,6 +18,7 @@ from penstock.broker.mailbox import DIRECT, Mailbox, Target
 from penstock.broker.multicasting import default_start
 from penstock.broker.reading import Reading
 from penstock.broker.rebuild import Rebuild, started
+from penstock.broker.revoking import answer_nack, tell_expired
 from penstock.broker.threads import Threads
 from penstock.broker.timing import until_next
 from penstock.broker.units import Units
@@ -62,6 +63,8 @@ class Sink(NamedTuple):
     mailbox: Mailbox
     on_slice: Target
     on_closed: Target
+    on_revoked: Target | None = None
+    """Kind `key_shared`: told what was taken back, in order with the slices."""
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
@@ -355,6 +358,8 @@ class Broker(Units, Reading):
             records, refused = settle.decide_return(
                 consumer, claim, cause, delay_s, reason, engine.clock.wall()
             )
+            if cause is Cause.NACKED and consumer.subscription.policy.kind is Kind.KEY_SHARED:
+                answer_nack(consumer, claim)
             for record in records:
                 self._submit_or_apply(consumer, record)
             if not records and consumer.free > 0:  # QoS 0: only its credit came back
@@ -427,7 +432,9 @@ class Broker(Units, Reading):
             if self.journal.failed is not None:
                 return 1000
             for subscription in list(engine.serving):
-                for record in settle.decide_expired(subscription, now, wall):
+                expired = settle.decide_expired(subscription, now, wall)
+                tell_expired(subscription)
+                for record in expired:
                     if subscription.is_durable:
                         engine.submit(record, None)
                     else:

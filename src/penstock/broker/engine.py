@@ -19,7 +19,7 @@ from penstock.broker.fetching import cached_frames, read_frames
 from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
 from penstock.broker.once import hand_over_once
 from penstock.broker.retaining import Retaining
-from penstock.delivery import keyed
+from penstock.delivery import keyed, revoked
 from penstock.delivery.apply import apply, apply_published, topic_ids
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import close_bits
@@ -250,6 +250,7 @@ class Engine:
             cursor.settling -= record.count
             if subscription.keys is not None:
                 subscription.keys.decided.pop(id(record), None)
+                revoked.carried_out(cursor, record)
                 if subscription.keys.is_moving or subscription.keys.is_fenced:
                     effects.dirty[subscription] = None
 
@@ -424,15 +425,14 @@ class Engine:
 
     def _read_and_hand_over(self, lease: Lease) -> None:
         partition = lease.cursor.partition
-        mask = lease.open
         frames, lost = self.read(partition, lease.start, lease.end)
-        if mask is not None:
-            frames = masked(frames, lease.start, mask)
         consumer = lease.consumer
         with self.lock:
             consumer.pending_reads -= 1
             if lease.id not in consumer.leases or consumer.is_gone:
                 return
+            if lease.open is not None:  # asked now: some of it may have been taken back meanwhile
+                frames = masked(frames, lease.start, lease.open)
             if frames:
                 _give(lease, frames)
             if not lease.cursor.subscription.is_durable:
@@ -443,7 +443,8 @@ class Engine:
     def _skip_missing(self, lease: Lease, frames: list[Frame]) -> None:
         """An ephemeral consumer holds nothing: what was released before it was read is skipped."""
         present = {offset for frame in frames for offset in frame.offsets}
-        missing = [(o, o + 1) for o in range(lease.start, lease.end) if o not in present]
+        meant = [o for low, high in lease.unfinished() for o in range(low, high)]
+        missing = [(o, o + 1) for o in meant if o not in present]
         cursor = lease.cursor
         for start, end in missing:
             close_bits(lease, start, end)

@@ -26,6 +26,8 @@ from penstock.client.deliveries import Deliveries
 from penstock.client.following import PatternDeliveries
 from penstock.client.gathering import BODY_BYTES_CUT
 from penstock.client.handlers import HANDLER_TIMEOUT_S_DEFAULT, Handler, Subscribing, register
+from penstock.client.keyed import KeyedDeliveries
+from penstock.client.keyed_following import KeyedPatternDeliveries
 from penstock.client.levels import check_level, satisfies, weaker
 from penstock.client.publisher import Publisher
 from penstock.client.reader import Readers, refuse_reader
@@ -343,7 +345,7 @@ class Client(Readers, Administration):
         async def change_existing() -> None:
             await self._change_existing(wish, settings)
 
-        stream = (PatternDeliveries if is_pattern(wish.topic) else Deliveries)(
+        stream = _class_for(wish)(
             driver, self._loop, wish, is_push=is_push,
             prepare=change_existing if settings and wish.subscription is not None else None,
         )  # fmt: skip
@@ -372,7 +374,8 @@ class Client(Readers, Administration):
 
         `async def` runs on the loop, `def` in threads, at most `concurrency` at a time. Its
         parameter is decoded as annotated; it may return None or Ack, Nack or Reject; an exception
-        is a nack. Credit is 2 × concurrency when not given.
+        is a nack. Credit is 2 × concurrency when not given. Kind `key_shared` runs one message
+        of a key at a time; more credit helps when a few keys have most of the messages.
         """
         if retry is not None:
             policy["retry"] = retry
@@ -422,6 +425,12 @@ class Client(Readers, Administration):
         service, loop = self._service, self._loop
         if service is not None and loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(service.stop)
+
+
+def _class_for(wish: Wish) -> type[Deliveries]:
+    if wish.policy is not None and wish.policy.kind is Kind.KEY_SHARED:
+        return KeyedPatternDeliveries if is_pattern(wish.topic) else KeyedDeliveries
+    return PatternDeliveries if is_pattern(wish.topic) else Deliveries
 
 
 def _json_body(body: Any, value: Any) -> bytes:

@@ -22,7 +22,7 @@ from penstock.drivers.port import (
     Sink,
     Wish,
 )
-from penstock.vocabulary.claims import Claim, Refusal
+from penstock.vocabulary.claims import Claim, Refusal, Revoked
 from penstock.vocabulary.errors import AckRefused
 from penstock.vocabulary.limits import LEASE_S_DEFAULT
 from penstock.vocabulary.records import Cause, Ranges
@@ -53,7 +53,7 @@ class PatternDeliveries(Deliveries):
 
     def on_joined(self, topic: str, attachment: Attachment) -> Sink:
         """One more topic matches."""
-        settling = Settling(topic, self._loop, self._wish.credit, renews_handed=self._is_push)
+        settling = self._settling(topic)
         settling.attachment = attachment
         leg = Leg(self, settling, attachment)
         if self._is_closed:
@@ -62,6 +62,12 @@ class PatternDeliveries(Deliveries):
         else:
             self._legs.append(leg)
         return leg
+
+    def _settling(self, topic: str) -> Settling:
+        return Settling(topic, self._loop, self._wish.credit, renews_handed=self._is_push)
+
+    def revoked(self, settling: Settling, news: Revoked) -> None:
+        """Only kind `key_shared` is told; see KeyedPatternDeliveries."""
 
     def _renew(self) -> None:
         self._renewing = None
@@ -89,14 +95,21 @@ class Leg:
         self.is_closed = False
 
     def on_slice(self, part: Slice) -> None:
-        if not self.is_closed:
+        if self.is_closed:
+            return
+        if part.frames:
             self._whole.arrived(self.settling.hold(part))
+        else:
+            self.settling.void(part.lease_id)
 
     def on_refused(self, refusals: list[Refusal]) -> None:
         self.settling.on_refused(refusals)
 
     def on_closed(self, error: Exception) -> None:
         self._whole.on_closed(error)
+
+    def on_revoked(self, news: Revoked) -> None:
+        self._whole.revoked(self.settling, news)
 
 
 class Settlings(Settling):

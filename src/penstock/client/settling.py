@@ -108,12 +108,13 @@ class Settling:
         partition, upto = message.partition, message.offset
         for hold in list(self.holds.values()):
             if hold.partition == partition and hold.start <= upto:
-                offsets = [o for o in hold.offsets(0, hold.handed) if o <= upto]
+                offsets = [o for o in hold.handed_offsets() if o <= upto]
                 self.ack_many(hold, offsets)
 
     def ack_many(self, hold: Hold, offsets: list[int]) -> None:
         """Acks these messages of a hold, except what is settled already."""
         if offsets:
+            hold.together = 0 if hold.acked else len(offsets)  # before they can be taken
             hold.acked.extend(offsets)
             self.unsent += len(offsets)
             self.collect(hold)
@@ -153,7 +154,10 @@ class Settling:
         low, high = taken[0], taken[-1] + 1
         with self._lock:
             bits = ((1 << (high - low)) - 1) << (low - hold.start)
-            if high - low == count and not hold.done & bits:
+            # A message acked twice, alone and with its batch, must not stand for one in a gap.
+            is_plain = hold.together in (-1, count)
+            is_run = high - low == count and (is_plain or taken == list(range(low, high)))
+            if is_run and not hold.done & bits:
                 hold.done |= bits
                 self._forget(hold, count)
                 return ((low, high),), 0
@@ -181,7 +185,7 @@ class Settling:
             return
         if claim is None:
             raise AlreadySettled(f"message {message.position} was settled before, with others")
-        self._attached().give_back(claim, cause, delay_s, reason)
+        self._return(hold, claim, cause, delay_s, reason)
 
     def give_back_many(
         self, hold: Hold, offsets: list[int], delay_s: float | None, reason: str
@@ -189,7 +193,12 @@ class Settling:
         """Nacks these messages of a hold, except what is settled already."""
         claim = self._claim(hold, offsets)
         if claim is not None:
-            self._attached().give_back(claim, Cause.NACKED, delay_s, reason)
+            self._return(hold, claim, Cause.NACKED, delay_s, reason)
+
+    def _return(
+        self, _hold: Hold, claim: Claim, cause: Cause, delay_s: float | None, reason: str
+    ) -> None:
+        self._attached().give_back(claim, cause, delay_s, reason)
 
     def _claim(self, hold: Hold, offsets: list[int]) -> Claim | None:
         pending = set(hold.acked)
@@ -281,11 +290,7 @@ class Settling:
 
     def begun(self) -> dict[int, Ranges]:
         """Lease id → what the application was given and did not settle."""
-        return {
-            hold.lease_id: ((hold.start, hold.first_unhanded),)
-            for hold in list(self.holds.values())
-            if hold.handed
-        }
+        return {hold.lease_id: hold.begun() for hold in list(self.holds.values()) if hold.handed}
 
     def close(self) -> None:
         """Sends the last acks; nothing can be settled afterwards. On the loop's thread."""

@@ -16,7 +16,7 @@ from penstock.delivery.offers import LOSSES_BEFORE_ISOLATION, Offer, offer_set, 
 from penstock.delivery.state import Consumer, Cursor, Lease, State, Subscription, Trial
 from penstock.delivery.traits import Numbers, Offsets, Traits
 from penstock.vocabulary.limits import SLICE_COUNT_MAX
-from penstock.vocabulary.records import Returned, Settled
+from penstock.vocabulary.records import Ranges, Returned, Settled
 
 SLOTS: Final = 65_536
 _TOP_BITS: Final = np.uint64(48)
@@ -39,7 +39,10 @@ class Ghost:
 class Keys:
     """Which consumer holds which slots, and which slots are on their way to another."""
 
-    __slots__ = ("decided", "ghosts", "holder", "is_fenced", "is_moving", "members", "target")
+    __slots__ = (
+        "decided", "early", "ghosts", "holder", "is_fenced", "is_moving", "members", "revoked",
+        "target",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.members: list[Consumer] = []
@@ -53,6 +56,10 @@ class Keys:
         self.decided: dict[int, Settled | Returned] = {}
         """Decisions that are not durable yet: their messages are neither out nor waiting."""
         self.ghosts: list[Ghost] = []
+        self.early: set[tuple[Cursor, int]] = set()
+        """Messages on their way back about which something was decided meanwhile."""
+        self.revoked: list[tuple[Consumer, int, Ranges]] = []
+        """What was taken of which lease, until its consumer is told."""
 
     def join_and_leave(self, consumers: list[Consumer]) -> None:
         """Gives slots to whoever came, and those of whoever left to the others."""

@@ -4,6 +4,7 @@ Deciding closes the messages' bits in their lease at once, so that a second deci
 gone; the record makes it true.
 """
 
+from penstock.delivery import revoked
 from penstock.delivery.keyed import later_of_key
 from penstock.delivery.leases import close_bits, close_mask, withdraw
 from penstock.delivery.offers import mask_of
@@ -134,7 +135,7 @@ def _close_late(
         if cursor.trial(offset).attempt not in (claim.attempt, claim.attempt - 1):
             # A message that came back unstarted has its attempt again; it waits, or it is out.
             refused.append(Refusal(claim.partition, offset, "it was handed out again"))
-        elif withdraw(cursor, offset, offset + 1):
+        elif withdraw(cursor, offset, offset + 1) or revoked.accept(cursor, offset):
             closed.append((offset, offset + 1))
         else:
             refused.append(Refusal(claim.partition, offset, "it is not leased to you"))
@@ -163,12 +164,15 @@ def _revoke(
     consumer: Consumer, cursor: Cursor, ranges: list[tuple[int, int]], now_wall: int
 ) -> list[Returned]:
     """Kind `key_shared`: what is out of the same keys comes back too, to come again in order."""
-    if cursor.subscription.keys is None:
+    keys = cursor.subscription.keys
+    if keys is None:
         return []
     closed: list[tuple[int, int]] = []
     for lease, offsets in later_of_key(consumer, cursor, ranges):
         mask = mask_of(offsets - lease.start, lease.end - lease.start)
-        for low, high in bit_ranges(mask, lease.start):
+        runs = bit_ranges(mask, lease.start)
+        keys.revoked.append((consumer, lease.id, tuple(runs)))
+        for low, high in runs:
             closed += close_bits(lease, low, high)
     if not closed:
         return []
@@ -219,6 +223,8 @@ def decide_expired(subscription: Subscription, now: int, now_wall: int) -> list[
                             consumer.name, now_wall,
                         )
                     )  # fmt: skip
+                    if subscription.keys is not None:
+                        subscription.keys.revoked.append((consumer, lease.id, tuple(ranges)))
                     found += _revoke(consumer, lease.cursor, ranges, now_wall)
             consumer.deadline = next_deadline(consumer)
     return found

@@ -287,7 +287,7 @@ class EmbeddedDriver:
         self._broker.commit_unit(wish, consumers, self.mailbox, answer)
 
     def attach(self, wish: Wish, sink: Sink) -> "EmbeddedAttachment":
-        seat = BrokerSink(self.mailbox, sink.on_slice, sink.on_closed)
+        seat = BrokerSink(self.mailbox, sink.on_slice, sink.on_closed, sink.on_revoked)
         consumer = self._broker.attach(
             wish.topic, wish.subscription, wish.policy, wish.start, wish.credit,
             wish.credit_bytes, wish.consumer, seat, is_named=wish.is_named,
@@ -309,7 +309,9 @@ class EmbeddedDriver:
                 leg.attachment = self._attachment(consumer, leg)
                 self.mailbox.post([(leg.introduce, None)])
 
-            return Seat(BrokerSink(self.mailbox, leg.on_slice, leg.on_closed), joined)
+            return Seat(
+                BrokerSink(self.mailbox, leg.on_slice, leg.on_closed, leg.on_revoked), joined
+            )
 
         wanted = Wanted(
             wish.topic, wish.subscription, wish.policy, wish.start, wish.credit,

@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.batch.frame import Slice
 from penstock.drivers.port import Attachment, Follower, Following, Sink
-from penstock.vocabulary.claims import Refusal
+from penstock.vocabulary.claims import Refusal, Revoked
 
 
 class Leg:
@@ -45,6 +45,10 @@ class Leg:
     def on_closed(self, error: Exception) -> None:
         """Nothing more will come."""
         self._given().on_closed(error)
+
+    def on_revoked(self, news: Revoked) -> None:
+        """The broker took messages back."""
+        self._given().on_revoked(news)
 
 
 class Followed:

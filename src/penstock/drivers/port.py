@@ -12,7 +12,7 @@ import msgspec
 from penstock.batch.frame import Slice
 from penstock.drivers.requests import Request
 from penstock.vocabulary import limits
-from penstock.vocabulary.claims import Claim, Refusal
+from penstock.vocabulary.claims import Claim, Refusal, Revoked
 from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import Cause, Ranges
@@ -104,6 +104,13 @@ class Sink(Protocol):
 
     def on_closed(self, error: Exception) -> None:
         """Nothing more will come."""
+        ...
+
+    def on_revoked(self, news: Revoked) -> None:
+        """Kind `key_shared`: each nack is answered so; what it names is not theirs any more.
+
+        Comes in order with the slices.
+        """
         ...
 
 

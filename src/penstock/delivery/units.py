@@ -178,7 +178,10 @@ def _examine(state: State, claims: Claims) -> None:
         more = len(texts) - LISTED_MAX
         raise AckRefused(
             f"nothing of the unit was stored: the broker did not accept {len(refused)} of its "
-            "ack(s): " + ", ".join(texts[:LISTED_MAX]) + (f" and {more} more" if more > 0 else ""),
+            "ack(s): "
+            + ", ".join(texts[:LISTED_MAX])
+            + (f" and {more} more" if more > 0 else "")
+            + "; these messages are not yours any more: take the next ones",
             refused=refused,
         )
 

@@ -46,6 +46,20 @@ def test_a_heavy_list_is_cut_by_size(made: Any) -> None:
     assert [i for parcel in parcels for i in parcel.indexes] == list(range(20))
 
 
+@pytest.mark.parametrize(
+    ("messages", "size"),
+    [
+        ([b"ab", "c"], 3),
+        ([Message(body=b"ab"), Message(body="c")], 3),
+        ([Message(body=b"ab"), Message()], 2),
+        ([b"ab", Message(body="c"), Message()], 3),
+        ([Message(body=b"ab"), 7], 2),
+    ],
+)
+def test_bodies_are_weighed_whatever_the_list_is_made_of(messages: list[Any], size: int) -> None:
+    assert packing._total(messages) == size
+
+
 def test_headers_that_weigh_more_than_bodies_are_cut_too() -> None:
     messages = [Message(headers={"a": "x" * 16_000}) for _ in range(1000)]
     parcels = pack(messages, 1, 0, is_plain=False)

@@ -181,3 +181,101 @@ def test_each_key_leaves_in_order_whatever_stops(keys: str, data: st.DataObject)
     for name in names:
         line = [o for o in got if keys[o] == name]
         assert line == sorted(line)
+
+
+def some(shelf: Shelf, count: int) -> list[int]:
+    """Takes up to so many messages as a batch does."""
+    found: list[int] = []
+    while len(found) < count:
+        taken = shelf.take_whole(count - len(found))
+        if taken is not None:
+            _, pieces = taken
+            found += [o for sheet, low, high in pieces for o in sheet.frame.offsets[low:high]]
+        elif (message := shelf.take()) is not None:
+            found.append(message.offset)
+        else:
+            break
+    return found
+
+
+def test_a_slice_is_taken_whole_while_no_key_stands_still() -> None:
+    shelf = Shelf(is_single=False)
+    first, second = hold_of("abcab"), hold_of("ca", 5, 2)
+    shelf.add(first)
+    shelf.add(second)
+    taken = shelf.take_whole(3)
+    assert taken is not None
+    assert (taken[0], first.handed, list(first.handed_offsets())) == (first, 3, [0, 1, 2])
+    assert (first.first_unhanded, first.begun()) == (3, ((0, 3),))
+    assert shelf.take_whole(10) is not None, "the rest of the first"
+    assert (first.handed, second.handed) == (5, 0)
+    assert some(shelf, 10) == [5, 6]
+    assert shelf.take_whole(10) is None
+    assert not shelf.has_some()
+
+
+def test_what_stands_in_lines_goes_first() -> None:
+    shelf = Shelf(is_single=False)
+    shelf.add(hold_of("aba"))
+    shelf.stop([key_of("a")])
+    assert shelf.take_whole(10) is None, "a key stands still"
+    shelf.go_on([key_of("a")])
+    shelf.add(hold_of("b", 3, 2))
+    assert shelf.take_whole(10) is None, "older ones stand in lines"
+    assert some(shelf, 10) == [0, 1, 2, 3]
+
+
+def test_nothing_is_taken_whole_when_one_of_a_key_runs_at_a_time() -> None:
+    shelf = Shelf(is_single=True)
+    shelf.add(hold_of("ab"))
+    assert shelf.take_whole(10) is None
+    assert offsets(shelf) == [0, 1]
+
+
+def test_a_slice_taken_back_is_not_there() -> None:
+    shelf = Shelf(is_single=False)
+    hold = hold_of("abc")
+    shelf.add(hold)
+    assert some(shelf, 1) == [0]
+    assert shelf.drop(hold, ((0, 3),)) == 2
+    assert not shelf.has_some()
+    shelf.add(hold_of("a", 3, 2))
+    assert shelf.has_some()
+    assert some(shelf, 10) == [3]
+
+
+@given(st.data())
+def test_a_shelf_of_whole_slices_gives_what_one_of_lines_gives(data: st.DataObject) -> None:
+    lines, whole = Shelf(is_single=False), Shelf(is_single=False)
+    pairs: list[tuple[KeyedHold, KeyedHold]] = []
+    stopped: list[str] = []
+    at = 0
+    for _ in range(data.draw(st.integers(1, 25))):
+        match data.draw(st.sampled_from(["add", "take", "stop", "go on", "drop"])):
+            case "add":
+                keys = data.draw(st.text("abc.", min_size=1, max_size=8))
+                step = data.draw(st.integers(1, 3))
+                pairs.append((hold_of(keys, at, step=step), hold_of(keys, at, step=step)))
+                at += len(keys) * step
+                lines.add(pairs[-1][0])
+                lines._line_up()
+                whole.add(pairs[-1][1])
+            case "take":
+                count = data.draw(st.integers(1, 9))
+                found = [m.offset for _ in range(count) if (m := lines.take()) is not None]
+                assert some(whole, count) == found
+            case "stop":
+                stopped.append(data.draw(st.sampled_from("abc")))
+                lines.stop([key_of(stopped[-1])])
+                whole.stop([key_of(stopped[-1])])
+            case "go on" if stopped:
+                name = stopped.pop()
+                lines.go_on([key_of(name)])
+                whole.go_on([key_of(name)])
+            case "drop" if pairs:
+                one, other = data.draw(st.sampled_from(pairs))
+                low = data.draw(st.integers(one.start, one.end - 1))
+                ranges = ((low, data.draw(st.integers(low + 1, one.end))),)
+                assert lines.drop(one, ranges) == whole.drop(other, ranges)
+        assert lines.has_some() == whole.has_some()
+    assert [(a.given, a.done) for a, _ in pairs] == [(b.given, b.done) for _, b in pairs]

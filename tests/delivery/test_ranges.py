@@ -203,3 +203,16 @@ def test_an_empty_question_has_an_empty_answer() -> None:
     assert list(ours.inside(5, 5)) == []
     assert ours.missing(5, 4) == 0
     assert list(RangeMap().runs(5, 5)) == []
+
+
+@given(st.sets(offsets), st.integers(0, 10))
+def test_runs_of_ones_in_a_mask(bits: set[int], base: int) -> None:
+    mask = sum(1 << bit for bit in bits)
+    runs = list(ranges.mask_runs(mask, base))
+    assert [o - base for run in runs for o in range(*run)] == sorted(bits)
+    assert all(high < low for (_, high), (low, _) in pairwise(runs)), "runs that touch are one"
+
+
+def test_the_first_run_is_found_without_the_others() -> None:
+    every_second = (1 << 4_000) // 3
+    assert next(ranges.mask_runs(every_second, 7)) == (7, 8)

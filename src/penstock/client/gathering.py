@@ -48,11 +48,17 @@ class Gathered:
                     future.set_exception(fresh(stored))
             return
         topic, partition, durability = self.topic, self.partition, stored.durability
+        id_start, sequence, base = self.id_start, self.sequence, stored.base
+        is_plain = base is not None and stored.kept is stored.places is None
+        offset, is_duplicate = base, stored.is_duplicate
         for index, future in enumerate(self.futures):
             if not future.done():
-                offset, is_duplicate = place_of(stored, index)
+                if is_plain:
+                    offset = base + index
+                else:
+                    offset, is_duplicate = place_of(stored, index)
                 position = "" if offset is None else f"{partition}:{offset}"
-                id = f"{self.id_start}{self.sequence + index:x}"
+                id = f"{id_start}{sequence + index:x}"
                 future.set_result(
                     Receipt(topic, partition, offset, position, id, durability, is_duplicate)
                 )

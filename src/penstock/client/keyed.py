@@ -129,8 +129,14 @@ class DeliveriesByKey(Deliveries):
         """The messages that are there, up to so many."""
         check_size(max_messages)
         batch = ReceivedBatch(self.settling)
-        while len(batch) < max_messages and (message := self._shelf.take()) is not None:
-            batch.append(message)
+        while len(batch) < max_messages:
+            found = self._shelf.take_whole(max_messages - len(batch))
+            if found is not None:
+                batch.add(*found)
+            elif (message := self._shelf.take()) is not None:
+                batch.append(message)
+            else:
+                break
         return batch
 
     def _find(self) -> bool:

@@ -132,6 +132,10 @@ def _total(messages: Sequence[Any]) -> int:
     try:
         return sum(map(len, messages))
     except TypeError:
+        pass
+    try:
+        return sum([len(message.body) for message in messages])
+    except (AttributeError, TypeError):
         return sum(map(_size, messages))
 
 

@@ -1,21 +1,25 @@
 """What waits in the client for kind `key_shared`: one line for each key, handed out in order.
 
 A key stands still while a nack of it is under way, and in push while one of its messages is being
-handled. Other keys go on meanwhile. All calls may come from any thread.
+handled. Other keys go on meanwhile. While no key stands still, the order of all lines together is
+that of arrival: a slice then stays whole, and its messages are put into lines only when they must.
+All calls may come from any thread.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 from threading import Lock
+from typing import Final
 
 from penstock.batch.frame import Slice
-from penstock.client.received import Hold, ReceivedMessage, Settler
+from penstock.client.received import Hold, ReceivedMessage, Settler, Sheet
 from penstock.vocabulary.records import Ranges
 
 Key = tuple[int, int, int]
 """Topic, partition and hash of the key; for a message without one, -1 and a number of its own."""
+_ONE: Final = ord("1")
 
 
 class KeyedHold(Hold):
@@ -32,8 +36,19 @@ class KeyedHold(Hold):
         self.present = 0
         """Bits of the messages that came with the slice."""
         for frame in part.frames:
-            for low, high in _runs(frame.offsets):
-                self.present |= ((1 << (high - low)) - 1) << (low - self.start)
+            self.present |= _bits(frame.offsets, self.start)
+
+    def take(self, count: int) -> list[tuple[Sheet, int, int]]:
+        """Takes up to so many messages out as pieces (sheet, low, high), in their order."""
+        low, high = self.taken, min(self.count, self.taken + count)
+        self.taken = high
+        pieces = self._pieces(low, high)
+        if low == 0 and high == self.count:
+            self.given = self.present
+        else:
+            for sheet, first, last in pieces:
+                self.given |= _bits(sheet.frame.offsets[first:last], self.start)
+        return pieces
 
     def bit(self, offset: int) -> int:
         """The bit of a message."""
@@ -66,6 +81,11 @@ class KeyedHold(Hold):
         return self.given.bit_count()
 
     @property
+    def left_over(self) -> int:
+        """How many messages were neither handed out nor taken back."""
+        return (self.present & ~self.given & ~self.done).bit_count()
+
+    @property
     def first_unhanded(self) -> int:
         return self._first(self.present & ~self.given & ~self.done)
 
@@ -80,10 +100,19 @@ class KeyedHold(Hold):
         return tuple(_runs(at + self.start for at in range(bits.bit_length()) if bits >> at & 1))
 
 
+def _bits(offsets: Sequence[int], start: int) -> int:
+    """A bit for each of these rising offsets, counted from `start`."""
+    low, high = offsets[0], offsets[-1] + 1
+    if high - low == len(offsets):
+        return ((1 << (high - low)) - 1) << (low - start)
+    digits = bytearray(b"0") * (high - low)
+    for offset in offsets:
+        digits[high - 1 - offset] = _ONE
+    return int(digits, 2) << (low - start)
+
+
 def _runs(offsets: Iterable[int]) -> list[tuple[int, int]]:
     runs: list[tuple[int, int]] = []
-    if isinstance(offsets, range) and offsets.step == 1:
-        return [(offsets.start, offsets.stop)] if offsets else runs
     for offset in offsets:
         if runs and runs[-1][1] == offset:
             runs[-1] = (runs[-1][0], offset + 1)
@@ -113,6 +142,8 @@ class Shelf:
 
     def __init__(self, *, is_single: bool) -> None:
         self._is_single = is_single
+        self._whole: deque[KeyedHold] = deque()
+        """Slices that came after all that is in lines; none while a key stands still."""
         self._lines: dict[Key, deque[Row]] = {}
         self._heads: list[tuple[int, Key]] = []
         """Heap of the first of each line that may go; one that is out of date is skipped."""
@@ -125,20 +156,34 @@ class Shelf:
         self._lock = Lock()
 
     def add(self, hold: KeyedHold) -> None:
-        """Puts the messages of a slice into their lines."""
+        """Takes the messages of a slice in."""
         with self._lock:
-            for message, hashed in zip(hold.messages(), hold.hashes(), strict=True):
-                number = next(self._numbers)
-                key = (hold.home, hold.partition, hashed) if hashed else (-1, 0, number)
-                line = self._lines.setdefault(key, deque())
-                line.append(Row(number, hold, message))
-                if len(line) == 1:
-                    self._offer(key)
+            self._whole.append(hold)
+            if self._is_single or self._stopped:
+                self._line_up()
+
+    def _line_up(self) -> None:
+        """Puts all messages into their lines."""
+        while self._whole:
+            self._put(self._whole.popleft())
+
+    def _put(self, hold: KeyedHold) -> None:
+        hashes = islice(hold.hashes(), hold.taken, None)
+        for message, hashed in zip(hold.messages(), hashes, strict=True):
+            number = next(self._numbers)
+            key = (hold.home, hold.partition, hashed) if hashed else (-1, 0, number)
+            line = self._lines.setdefault(key, deque())
+            line.append(Row(number, hold, message))
+            if len(line) == 1:
+                self._offer(key)
 
     def take(self) -> ReceivedMessage | None:
         """Takes the next message that may be handed out; None when there is none."""
         with self._lock:
             key = self._next()
+            while key is None and self._whole:
+                self._put(self._whole.popleft())
+                key = self._next()
             if key is None:
                 return None
             heappop(self._heads)
@@ -150,13 +195,26 @@ class Shelf:
             self._offer(key)
             return row.message
 
+    def take_whole(self, count: int) -> tuple[KeyedHold, list[tuple[Sheet, int, int]]] | None:
+        """Takes up to so many next messages of one slice; None when `take` must choose them."""
+        with self._lock:
+            if self._next() is not None or not self._whole:
+                return None
+            hold = self._whole[0]
+            if hold.left_over != hold.count - hold.taken:
+                return None  # some were taken back
+            pieces = hold.take(count)
+            if hold.taken == hold.count:
+                self._whole.popleft()
+            return hold, pieces
+
     def has_some(self) -> bool:
         """True when `take` would find a message."""
         with self._lock:
-            return self._next() is not None
+            return self._next() is not None or any(hold.left_over for hold in self._whole)
 
     def _next(self) -> Key | None:
-        """The key of the next message to go, whose head is then on top of the heap."""
+        """The key of the next message in lines to go, whose head is then on top of the heap."""
         while self._heads:
             number, key = self._heads[0]
             line = self._lines.get(key)
@@ -193,6 +251,7 @@ class Shelf:
     def stop(self, keys: Iterable[Key]) -> None:
         """Hands out nothing of these keys until `go_on`."""
         with self._lock:
+            self._line_up()
             for key in keys:
                 self._stopped[key] = self._stopped.get(key, 0) + 1
 
@@ -215,5 +274,6 @@ class Shelf:
     def clear(self) -> None:
         """Hands out nothing more."""
         with self._lock:
+            self._whole.clear()
             self._lines.clear()
             self._heads.clear()

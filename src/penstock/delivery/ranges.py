@@ -18,18 +18,16 @@ FULL: Final = (1 << BLOCK) - 1
 _LOW: Final = BLOCK - 1
 
 
-def mask_runs(mask: int, base: int) -> list[Run]:
-    """The runs of ones in a mask, as offset ranges from `base`."""
-    runs: list[Run] = []
+def mask_runs(mask: int, base: int) -> Iterator[Run]:
+    """The runs of ones in a mask, as offset ranges from `base`; found when they are asked for."""
     at = base
     while mask:
         low = (mask & -mask).bit_length() - 1
         mask >>= low
         length = (~mask & (mask + 1)).bit_length() - 1
-        runs.append((at + low, at + low + length))
+        yield at + low, at + low + length
         mask >>= length
         at += low + length
-    return runs
 
 
 class Blocks:

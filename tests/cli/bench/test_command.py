@@ -1,8 +1,12 @@
+import importlib
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from penstock.cli.bench import command
+from penstock.cli.bench import child, command, suite, targets
+from penstock.cli.bench.plan import Plan
 from tests.cli.conftest import Penstock
 
 
@@ -59,6 +63,41 @@ def test_the_suite_for_machines(penstock: Penstock) -> None:
     found = penstock("bench", "--rows", "latency", "--seconds", "0.5", "--json").json()
     assert {"machine", "raw", "figures", "missed", "details", "durability"} <= set(found)
     assert [figure["verdict"] in {"PASS", "MISS"} for figure in found["figures"]] == [True, True]
+
+
+def test_a_figure_without_target_is_not_counted_as_reached(penstock: Penstock) -> None:
+    answer = penstock("bench", "--rows", "shared", "--quick", "--messages", "5k")
+    assert answer.code == 0
+    assert "shared, batches of 1,000" in answer.out
+    assert "1 of 1 figures reach their target" in answer.out
+
+
+def _measured_here(name: str, plan: Plan, _tick: object = None) -> dict[str, Any]:
+    """Instead of in a child, whose start takes longer than a small measurement."""
+    module, _, function = child.FUNCTIONS[name].partition(":")
+    measure = getattr(importlib.import_module(f"penstock.cli.bench.{module}"), function)
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(measure(plan)))
+    return found
+
+
+def test_every_row_about_delivery_runs(
+    penstock: Penstock, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "run", _measured_here)
+    names = [row.name for row in targets.ROWS]
+    words = ("bench", "--rows", ",".join(names), "--quick", "--messages", "2k", "--json")
+    found = penstock(*words).json()
+    counts = [figure for figure in found["figures"] if figure["unit"] == "count"]
+    assert [(figure["value"], figure["verdict"]) for figure in counts] == [(0, "PASS")] * len(names)
+    counted = {name: found["details"][name]["messages"] for name in names}
+    assert counted.pop("multicast") == 4 * 2_000
+    assert set(counted.values()) == {2_000}
+    assert list(here.iterdir()) == []
+
+
+def test_help_names_every_row(penstock: Penstock) -> None:
+    words = penstock("bench", "--help").out.replace(",", " ").split()
+    assert {row.name for row in suite.ROWS} <= set(words)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.cli import values
+from penstock.cli.bench import suite
 from penstock.cli.bench.modes import MODES, ON_DISK
 from penstock.cli.command import Command
 from penstock.cli.output import BOLD, GREEN, RED, Output, duration, number, size
@@ -27,7 +28,8 @@ def add(parser: ArgumentParser) -> None:
     what = parser.add_argument_group("what to measure")
     what.add_argument("--mode", choices=MODES, default="publish", help="default: publish")
     what.add_argument("--suite", action="store_true", help="every figure beside its target")
-    what.add_argument("--rows", metavar="NAME,…", help="only these rows of the suite")
+    names = ", ".join(row.name for row in suite.ROWS)
+    what.add_argument("--rows", metavar="NAME,…", help=f"only these rows of the suite: {names}")
     how = parser.add_argument_group("how much of it")
     much = how.add_mutually_exclusive_group()
     much.add_argument("--messages", type=values.positive, metavar="N", help="this many messages")
@@ -145,7 +147,7 @@ def readable(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _suite(arguments: Namespace, output: Output, plan: Any) -> int:
-    from penstock.cli.bench import machine, suite
+    from penstock.cli.bench import machine
 
     rows = _chosen(arguments)
     where = machine.describe(plan.path)
@@ -180,13 +182,13 @@ def _suite(arguments: Namespace, output: Output, plan: Any) -> int:
         )
     else:
         output.say()
-        output.say(f"{len(figures) - len(missed)} of {len(figures)} figures reach their target")
+        asked = sum(figure.target is not None for figure in figures)
+        output.say(f"{asked - len(missed)} of {asked} figures reach their target")
     has_lost = any(figure.unit == "count" for figure in missed)
     return 1 if has_lost or (arguments.strict and missed) else 0
 
 
 def _chosen(arguments: Namespace) -> Any:
-    from penstock.cli.bench import suite
     from penstock.cli.parser import suggestion
 
     if not arguments.rows:
@@ -205,8 +207,10 @@ def _show(output: Output, figures: Any) -> None:
         line = ROW.format(
             figure.row, figure.value_text, figure.target_text, verdict, figure.raw
         ).rstrip()
-        colour = GREEN if verdict == "PASS" else RED
-        output.say(line.replace(f"  {verdict}", f"  {output.paint(verdict, colour)}", 1))
+        if figure.target is not None:
+            painted = output.paint(verdict, GREEN if verdict == "PASS" else RED)
+            line = line.replace(f"  {verdict}", f"  {painted}", 1)
+        output.say(line)
         if figure.note:
             output.say(f"    {figure.note}")
 

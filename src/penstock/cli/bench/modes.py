@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.cli.bench import child, compaction, recovery, topics
+from penstock.cli.bench import child, compaction, reading, recovery, topics
 from penstock.cli.bench.plan import Plan
 
 Tick = Callable[[], None] | None
@@ -20,8 +20,15 @@ MODES: Final = (
     "topics",
     "recovery",
     "compaction",
+    "shared",
+    "key-shared",
+    "multicast",
+    "priorities",
+    "ids",
+    "transactions",
+    "reader",
 )
-ON_DISK: Final = frozenset({"topics", "recovery", "compaction"})
+ON_DISK: Final = frozenset({"topics", "recovery", "compaction", "reader"})
 """Measurements that mean nothing without a disk."""
 
 
@@ -37,6 +44,11 @@ def measure(mode: str, plan: Plan, tick: Tick = None) -> dict[str, Any]:
             return recovery.measure_all(plan, tick)
         case "compaction":
             return compaction.measure_all(plan, tick)
+        case "reader":
+            return reading.measure_all(plan, tick)
+        case "ids":
+            found = child.run("ids", plan, tick)
+            return found | child.run("ids-memory", beside(plan, "memory"), tick)
         case _:
             return child.run(mode, plan, tick)
 

@@ -1,41 +1,21 @@
 """The table of targets: every row measured in turn, beside its target and the raw limit."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from penstock.cli.bench import child, modes, raw
+from penstock.cli.bench import child, modes, raw, targets
 from penstock.cli.bench.figure import Figure
 from penstock.cli.bench.modes import Tick
 from penstock.cli.bench.plan import Plan
+from penstock.cli.bench.row import Limits, Result, Row, nothing_lost
 from penstock.cli.output import duration, number, size
 
 MEGABYTE: Final = 1_000_000.0
 GIGABYTE: Final = 1_000_000_000.0
-
-Result = dict[str, Any]
-Judge = Callable[[Result, "Limits"], list[Figure]]
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """What the disk does without Penstock: small synced writes."""
-
-    syncs_per_s: float
-    p50: float
-    p90: float
-    p99: float
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One measurement of the suite, and how its figures are judged."""
-
-    name: str
-    mode: str
-    changes: dict[str, Any]
-    judge: Judge
 
 
 def raw_limits(folder: Path, seconds: float) -> Limits:
@@ -103,7 +83,7 @@ def judge_end_to_end(found: Result, _limits: Limits) -> list[Figure]:
             target=500_000,
             note=f"{number(found['messages'])} messages",
         ),
-        _nothing_lost("publish → deliver → ack each, lost", found["lost"]),
+        nothing_lost("publish → deliver → ack each, lost", found["lost"]),
     ]
 
 
@@ -177,7 +157,7 @@ def judge_recovery(found: Result, _limits: Limits) -> list[Figure]:
             is_at_most=True,
             note=f"{size(log)} of log since the snapshot",
         ),
-        _nothing_lost("confirmed messages lost by the kill", found["lost"]),
+        nothing_lost("confirmed messages lost by the kill", found["lost"]),
     ]
 
 
@@ -251,12 +231,8 @@ def judge_compaction(found: Result, _limits: Limits) -> list[Figure]:
             is_at_most=True,
             note=f"{size(found['peak_bytes'])} before; snapshots {size(found['other_bytes'])}",
         ),
-        _nothing_lost(f"{what}: lost or repeated", found["missing"] + found["unexpected"]),
+        nothing_lost(f"{what}: lost or repeated", found["missing"] + found["unexpected"]),
     ]
-
-
-def _nothing_lost(row: str, count: int) -> Figure:
-    return Figure(row=row, value=count, unit="count", target=0, is_at_most=True)
 
 
 ROWS: Final = (
@@ -279,4 +255,5 @@ ROWS: Final = (
         {"size": 1_000, "keep_every": 1_000},
         judge_compaction,
     ),
+    *targets.ROWS,
 )

@@ -37,7 +37,7 @@ def test_every_example_is_a_command_line_that_works(words: tuple[str, ...]) -> N
         entry = next(member for member in entry.commands if member.name == words[1])
     for line in entry.example.splitlines():
         example = line.partition(" < ")[0].partition(" > ")[0]
-        assert program.parse(shlex.split(example)).run is entry.run
+        assert program.parse(shlex.split(example, comments=True)).run is entry.run
 
 
 def test_without_a_command_it_helps(penstock: Penstock) -> None:

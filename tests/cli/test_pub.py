@@ -1,6 +1,7 @@
 import io
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,38 @@ def test_what_peek_prints_can_be_published_elsewhere(penstock: Penstock, here: P
     assert (row["body"], row["key"], row["id"], row["topic"]) == ("hello", "k", "a", "to")
 
 
+def test_a_higher_priority_goes_first(penstock: Penstock) -> None:
+    penstock("pub", "alarms", "all well")
+    penstock("pub", "alarms", "fire", "--priority", "9")
+    answer = penstock("sub", "alarms", "--subscription", "desk", "--count", "2")
+    assert answer.out == "fire\nall well\n"
+
+
+@pytest.mark.parametrize("words", [["x"], ["--file", "line", "--lines"]], ids=["one", "lines"])
+def test_a_delayed_message_waits(words: list[str], penstock: Penstock, here: Path) -> None:
+    (here / "line").write_text("x\n")
+    penstock("subscriptions", "create", "mails", "post")
+    assert penstock("pub", "mails", *words, "--delay", "1h").code == 0
+    assert penstock("sub", "mails", "--subscription", "post", "--timeout", "0.05").out == ""
+    (row,) = penstock("subscriptions", "list", "mails", "--json").json()
+    assert (row["delayed"], row["waiting"]) == (1, 0)
+
+
+@pytest.mark.parametrize("words", [["x"], ["--file", "line", "--lines"]], ids=["one", "lines"])
+def test_a_message_past_its_time_to_live_is_not_delivered(
+    words: list[str], penstock: Penstock, here: Path
+) -> None:
+    (here / "line").write_text("x\n")
+    penstock("subscriptions", "create", "mails", "post")
+    assert penstock("pub", "mails", *words, "--ttl", "1ms").code == 0
+    penstock("pub", "mails", "y", "--ttl", "1h")
+    time.sleep(0.01)
+    answer = penstock("sub", "mails", "--subscription", "post", "--timeout", "0.2")
+    assert answer.out == "y\n"
+    (row,) = penstock("subscriptions", "list", "mails", "--json").json()
+    assert (row["expired"], row["acked"]) == (1, 1)
+
+
 def test_a_wrong_line_is_named(penstock: Penstock, here: Path) -> None:
     (here / "in").write_text('{"body": "x"}\n{"body": 5}\n')
     answer = penstock("pub", "t", "--file", "in", "--ndjson")
@@ -151,6 +184,9 @@ def test_a_json_body_is_checked_and_marked(penstock: Penstock) -> None:
         (["t", "x", "--file", "f"], "not both"),
         (["t", "-", "--lines", "--id", "a"], "--id names one message"),
         (["t", "-", "--ndjson", "--key", "a"], "each line has its own key"),
+        (["t", "-", "--ndjson", "--delay", "1"], "each line has its own key"),
+        (["t", "-", "--ndjson", "--ttl", "0"], "each line has its own key"),
+        (["t", "x", "--delay", "soon"], "not a length of time"),
         (["t", "-", "--lines", "--ndjson"], "not allowed with"),
         (["t", "x", "--header", "plain"], "not a header of the form name=value"),
         ([], "TOPIC"),

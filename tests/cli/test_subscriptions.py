@@ -128,3 +128,26 @@ def test_a_move_that_cannot_be_made_is_told(
     penstock("subscriptions", "create", "orders", "billing")
     answer = penstock("subscriptions", "seek", *words)
     assert (answer.code, text in answer.err) == (code, True)
+
+
+def test_kind_and_qos_are_chosen_once(penstock: Penstock) -> None:
+    words = ("subscriptions", "create", "orders", "charges", "--kind", "key_shared", "--qos", "2")
+    row = penstock(*words, "--json").json()
+    assert (row["kind"], row["policy"]["qos"]) == ("key_shared", 2)
+    assert penstock(*words).code == 0
+    answer = penstock("subscriptions", "create", "orders", "charges")
+    assert answer.code == 1
+    assert "ask for what it has" in answer.err
+
+
+def test_a_multicast_is_moved_member_by_member(penstock: Penstock) -> None:
+    penstock("topics", "create", "news", "--replay", "1h")
+    named = ("sub", "news", "--subscription", "screens", "--kind", "multicast", "--consumer")
+    penstock(*named, "hall", "--timeout", "0.05")
+    penstock("pub", "news", "open")
+    penstock(*named, "hall", "--count", "1")
+    answer = penstock("subscriptions", "seek", "news", "screens", "earliest")
+    assert answer.code == 1
+    assert "screens@consumer" in answer.err
+    assert penstock("subscriptions", "seek", "news", "screens@hall", "earliest").code == 0
+    assert penstock(*named, "hall", "--count", "1").out == "open\n"

@@ -29,7 +29,8 @@ def test_a_policy_is_made_from_plain_values() -> None:
     [
         (TopicPolicy, {"retan_s": 5}, "no setting 'retan_s'; known: durability, retain_s"),
         (TopicPolicy, {"retain_s": "long"}, r"\$\.retain_s"),
-        (TopicPolicy, {"durability": "sync"}, "sync"),
+        (TopicPolicy, {"durability": "sync"}, "sync.*durability is one of 'memory', 'written'"),
+        (SubscriptionPolicy, {"kind": "share"}, "kind is one of 'shared', 'multicast'"),
         (SubscriptionPolicy, {"retry": object()}, "wrong setting"),
     ],
 )

@@ -63,6 +63,8 @@ def test_an_unknown_topic_is_refused_with_a_hint(world: World, topic: Topic) -> 
         admin.find_topic(world.state, "ordres")
     with pytest.raises(UnknownTopic, match="create it first"):
         admin.find_topic(world.state, "zebra")
+    with pytest.raises(UnknownTopic, match="name one that matches"):
+        admin.find_topic(world.state, "orders/+")
 
 
 def test_an_unknown_subscription_is_refused_with_a_hint(
@@ -70,6 +72,8 @@ def test_an_unknown_subscription_is_refused_with_a_hint(
 ) -> None:
     with pytest.raises(UnknownSubscription, match="did you mean 'billing'"):
         admin.find_subscription(topic, "bill")
+    with pytest.raises(UnknownSubscription, match="subscribe with this name"):
+        admin.find_subscription(topic, "zebra")
 
 
 def test_what_is_being_deleted_is_not_found(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,15 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--id", help="a repeated id is recognised and not stored twice")
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first")
     parser.add_argument(
+        "--delay", type=values.seconds, metavar="S", help="deliver it after so long: 30, 5m, 2h"
+    )
+    parser.add_argument(
+        "--ttl",
+        type=values.seconds,
+        metavar="S",
+        help="time to live: after so long it is not delivered any more",
+    )
+    parser.add_argument(
         "--header",
         type=values.header,
         action="append",
@@ -45,7 +55,8 @@ def add(parser: ArgumentParser) -> None:
     many.add_argument(
         "--ndjson",
         action="store_true",
-        help="each line of the input is a JSON object: body or json, key, id, headers, priority",
+        help="each line of the input is a JSON object: body or json, key, id, headers, priority, "
+        "deliver_at, expires_at",
     )
 
 
@@ -74,10 +85,16 @@ def _check(arguments: Namespace) -> None:
         raise BadUsage("--lines and --ndjson read '-' (standard input) or --file")
     if (arguments.lines or arguments.ndjson) and arguments.id is not None:
         raise BadUsage("--id names one message; with --ndjson each line has its own id")
-    if arguments.ndjson and (arguments.key is not None or arguments.header or arguments.priority):
-        raise BadUsage("with --ndjson each line has its own key, headers and priority")
+    if arguments.ndjson and _has_fields(arguments):
+        raise BadUsage("with --ndjson each line has its own key, headers, priority and times")
     if not reads and arguments.body is None and arguments.key is None and not arguments.header:
         raise BadUsage("give a BODY, '-' for standard input, or --key for a message without a body")
+
+
+def _has_fields(arguments: Namespace) -> bool:
+    """True when an option says something about a message besides its body and id."""
+    is_given = [arguments.key, arguments.delay, arguments.ttl] != [None, None, None]
+    return is_given or bool(arguments.header or arguments.priority)
 
 
 async def _one(client: Any, arguments: Namespace) -> Receipt:
@@ -97,6 +114,8 @@ async def _one(client: Any, arguments: Namespace) -> Receipt:
         id=arguments.id,
         headers=headers or None,
         priority=arguments.priority,
+        delay_s=arguments.delay,
+        ttl_s=arguments.ttl,
     )
     return receipt
 
@@ -138,10 +157,19 @@ def _messages(arguments: Namespace, block: list[bytes], number: int) -> list[Mes
         for where, line in named:
             _check_json(line, where)
         headers.setdefault("content-type", "application/json")
-    return [
-        Message(body=line, key=arguments.key, headers=headers or None, priority=arguments.priority)
-        for _, line in named
-    ]
+    shared = {
+        "key": arguments.key,
+        "headers": headers or None,
+        "priority": arguments.priority,
+        "deliver_at": _after(arguments.delay),
+        "expires_at": _after(arguments.ttl),
+    }
+    return [Message(body=line, **shared) for _, line in named]
+
+
+def _after(seconds: float | None) -> float | None:
+    """Unix seconds so long from now."""
+    return None if seconds is None else time.time() + seconds
 
 
 def _report(
@@ -183,6 +211,9 @@ COMMAND = Command(
     "pub",
     "publish a message, or one for each line of the input",
     "pub orders '{\"id\": 1}' --key customer-7 --header source=shop\n"
+    "pub orders '{\"id\": 2}' --id order-2            # a repeated id is not stored again\n"
+    "pub alarms 'fire in hall 3' --priority 9\n"
+    "pub mails 'remember the milk' --delay 30m --ttl 2h\n"
     "pub logs - --lines < app.log\n"
     "pub copy --file messages.ndjson --ndjson",
     add,

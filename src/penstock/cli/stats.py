@@ -74,4 +74,10 @@ def recovery_line(report: dict[str, Any]) -> str:
     )
 
 
-COMMAND = Command("stats", "the broker in numbers", "stats\nstats --topic orders --json", add, run)
+COMMAND = Command(
+    "stats",
+    "the broker in numbers",
+    "stats\nstats --topic orders --json\nstats --confirm-time",
+    add,
+    run,
+)

@@ -120,6 +120,8 @@ COMMAND = Command(
     "sub orders --subscription billing --timeout 1 --json\n"
     "sub orders --subscription audit --start earliest --count 10\n"
     "sub 'sensors/+/temp' --subscription climate\n"
+    "sub commands --subscription drivers --kind key_shared\n"
+    "sub positions --subscription map --qos 0\n"
     "sub news --subscription screens --kind multicast --consumer hall",
     add,
     run,

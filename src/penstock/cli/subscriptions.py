@@ -88,7 +88,20 @@ async def run_list(arguments: Namespace, output: Output) -> int:
 def add_create(parser: ArgumentParser) -> None:
     """Adds the arguments of `create`."""
     _add_names(parser)
-    parser.add_argument("--kind", choices=[str(kind) for kind in Kind], default=str(Kind.SHARED))
+    parser.add_argument(
+        "--kind",
+        choices=[str(kind) for kind in Kind],
+        default=str(Kind.SHARED),
+        help="who gets a message: one consumer (shared, default), one at a time for each key "
+        "(key_shared), every one (multicast), or whoever reads ranges (reader)",
+    )
+    parser.add_argument(
+        "--qos",
+        type=int,
+        choices=(0, 1, 2),
+        default=1,
+        help="0: at most once, 1: at least once (default), 2: stale acks are refused",
+    )
     parser.add_argument(
         "--start",
         type=values.start,
@@ -105,7 +118,11 @@ async def run_create(arguments: Namespace, output: Output) -> int:
         settings["start"] = arguments.start
     async with opened(arguments, creates=True) as client:
         await client.create_subscription(
-            arguments.topic, arguments.subscription, kind=arguments.kind, **settings
+            arguments.topic,
+            arguments.subscription,
+            kind=arguments.kind,
+            qos=arguments.qos,
+            **settings,
         )
         row = await _find(client, arguments)
     _tell(output, row, "exists")
@@ -210,7 +227,9 @@ GROUP = Group(
         Command(
             "create",
             "create a subscription",
-            "subscriptions create orders billing --start earliest --max-attempts 5",
+            "subscriptions create orders billing --start earliest --max-attempts 5\n"
+            "subscriptions create commands robots --kind key_shared\n"
+            "subscriptions create orders charges --qos 2",
             add_create,
             run_create,
         ),
@@ -224,7 +243,9 @@ GROUP = Group(
         Command(
             "seek",
             "move a subscription forward or back",
-            "subscriptions seek orders billing earliest\nsubscriptions seek orders billing 0:17",
+            "subscriptions seek orders billing earliest\n"
+            "subscriptions seek orders billing 0:17\n"
+            "subscriptions seek news screens@hall 2025-01-31T12:00   # one member of a multicast",
             add_seek,
             run_seek,
         ),

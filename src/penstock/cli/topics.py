@@ -162,7 +162,7 @@ async def run_describe(arguments: Namespace, output: Output) -> int:
 
 def show_subscriptions(output: Output, rows: list[dict[str, Any]]) -> None:
     """A table of subscriptions: where every message is."""
-    counts = ("waiting", "leased", "delayed", "acked", "dead", "dropped")
+    counts = ("waiting", "leased", "delayed", "acked", "dead", "expired", "dropped")
     output.table(
         ["TOPIC", "SUBSCRIPTION", "KIND", ">CONSUMERS", *(f">{name.upper()}" for name in counts)],
         [
@@ -289,7 +289,8 @@ GROUP = Group(
         Command(
             "create",
             "create a topic",
-            "topics create orders --partitions 4 --retain 7d",
+            "topics create orders --partitions 4 --retain 7d\n"
+            "topics create positions --keep-last 1 --on-duplicate replace",
             add_create,
             run_create,
         ),
@@ -304,7 +305,8 @@ GROUP = Group(
             "alter",
             "change the policy of a topic, or add partitions",
             "topics alter orders --partitions 8\n"
-            "topics alter orders --durability written --retain forever",
+            "topics alter orders --durability written --retain forever\n"
+            "topics alter orders --replay 2d --max-age 30d --max-bytes 500M",
             add_alter,
             run_alter,
         ),

@@ -1,7 +1,8 @@
 """Topics, subscriptions, held messages and dead letters, as a client sees them."""
 
 from asyncio import sleep
-from typing import Any, Final
+from enum import StrEnum
+from typing import Any, Final, get_type_hints
 
 import msgspec
 
@@ -228,7 +229,17 @@ def made(kind: Any, fields: dict[str, Any]) -> Any:
     try:
         return msgspec.convert(msgspec.to_builtins(fields), kind)
     except (msgspec.ValidationError, TypeError) as error:
-        raise InvalidArgument(f"wrong setting: {error}") from error
+        raise InvalidArgument(f"wrong setting: {error}{_choices(kind, fields)}") from error
+
+
+def _choices(kind: Any, fields: dict[str, Any]) -> str:
+    """What may be chosen for a field whose value is none of its choices."""
+    types = get_type_hints(kind)
+    for name, value in fields.items():
+        choice = types[name]
+        if isinstance(choice, type) and issubclass(choice, StrEnum) and value not in list(choice):
+            return f"; {name} is one of {', '.join(map(repr, map(str, choice)))}"
+    return ""
 
 
 def check_partitions(partitions: int) -> None:

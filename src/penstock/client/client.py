@@ -205,6 +205,8 @@ class Client(Readers, Administration):
     ) -> Receipt:  # fmt: skip
         """Stores one message; returns when it is as safe as the receipt says.
 
+        An `id` is stored once. A higher `priority` goes first. `deliver_at` (Unix seconds) or
+        `delay_s`: not before then; `expires_at` or `ttl_s`: not after that.
         `durability` is a minimum: a URL or topic that cannot give it refuses. Raises TooLarge,
         InvalidArgument, Unsupported, DiskFull, StoreFailed.
         """
@@ -322,6 +324,8 @@ class Client(Readers, Administration):
         """The messages of a subscription: `async with client.subscribe(…) as deliveries`.
 
         A named subscription is durable and created when missing; without a name it is ephemeral.
+        `kind`: 'shared' (one consumer gets a message), 'key_shared' (one at a time for each key, in
+        order), 'multicast' (every one). `qos`: 0 at most once, 1 at least once, 2 no stale acks.
         `start` is for a new one: 'earliest', 'latest', Unix seconds or a position such as '0:17'.
         `policy`: `lease_s`, `retry` and other fields of SubscriptionPolicy; what is given here also
         changes a subscription that exists. Raises InvalidArgument, InvalidName, Unsupported.

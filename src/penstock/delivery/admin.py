@@ -20,6 +20,7 @@ from penstock.vocabulary.errors import (
     UnknownTopic,
     Unsupported,
 )
+from penstock.vocabulary.filters import is_pattern
 from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.policy import OnDuplicate, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import (
@@ -38,7 +39,10 @@ def find_topic(state: State, name: str) -> Topic:
     """The topic of this name. Raises UnknownTopic."""
     topic = state.names.get(name)
     if topic is None or topic.is_removing:
-        raise UnknownTopic(f"there is no topic {name!r}; {_did_you_mean(name, list(state.names))}")
+        hint = _did_you_mean(name, list(state.names), "create it first, or publish to it")
+        if is_pattern(name):
+            hint = "this is a pattern, and here one topic is meant: name one that matches it"
+        raise UnknownTopic(f"there is no topic {name!r}; {hint}")
     return topic
 
 
@@ -47,18 +51,17 @@ def find_subscription(topic: Topic, name: str) -> Subscription:
     found = members.find(topic, name)
     if found is None or found.is_removing:
         known = sorted([*(topic.subscriptions or {}), *(topic.multicasts or {})])
-        raise UnknownSubscription(
-            f"topic {topic.name!r} has no subscription {name!r}; {_did_you_mean(name, known)}"
-        )
+        hint = _did_you_mean(name, known, "create it first, or subscribe with this name")
+        raise UnknownSubscription(f"topic {topic.name!r} has no subscription {name!r}; {hint}")
     return found
 
 
-def _did_you_mean(name: str, known: list[str]) -> str:
+def _did_you_mean(name: str, known: list[str], otherwise: str) -> str:
     # A short prefix match is enough here; the command line does the clever comparing.
     close = sorted(other for other in known if other[:3] == name[:3])[:3]
     if close:
         return f"did you mean {' or '.join(repr(other) for other in close)}?"
-    return "create it first, or publish to it"
+    return otherwise
 
 
 def check_topic_policy(policy: TopicPolicy) -> None:
@@ -192,7 +195,7 @@ def _check_same(
         raise SubscriptionConflict(
             f"subscription {known.name!r} on topic {known.topic.name!r} exists with kind "
             f"{known.policy.kind.value!r} and qos {known.policy.qos}, not "
-            f"{policy.kind.value!r} and {policy.qos}; use another name, or delete it first"
+            f"{policy.kind.value!r} and {policy.qos}; ask for what it has, or use another name"
         )
     if is_explicit and policy != known.policy:
         raise SubscriptionConflict(
@@ -220,7 +223,9 @@ def decide_alter_subscription(
     """A record for the new policy. Raises SubscriptionConflict when the kind would change."""
     check_subscription_policy(policy)
     if policy.kind is not subscription.policy.kind or policy.qos != subscription.policy.qos:
-        raise SubscriptionConflict("the kind and qos of a subscription cannot change")
+        raise SubscriptionConflict(
+            "the kind and qos of a subscription cannot change; create another under a new name"
+        )
     if policy == subscription.policy:
         return None
     return SubscriptionAltered(subscription.topic.id, subscription.id, policy)
@@ -257,13 +262,17 @@ def at_position(topic: Topic, partition: int, offset: int) -> tuple[int, ...]:
     Raises PositionNotHeld when the offset lies below what is held or beyond the end.
     """
     if not 0 <= partition < len(topic.partitions):
-        raise InvalidArgument(f"topic {topic.name!r} has no partition {partition}")
+        raise InvalidArgument(
+            f"topic {topic.name!r} has no partition {partition}: it has "
+            f"{len(topic.partitions)}, counted from 0"
+        )
     lowest = earliest(topic)[partition]
     highest = topic.partitions[partition].reserved
     if not lowest <= offset <= highest:
         raise PositionNotHeld(
             f"offset {offset} of topic {topic.name!r} partition {partition} is not held; the "
-            f"lowest held position is {partition}:{lowest}, the end is {partition}:{highest}",
+            f"lowest held position is {partition}:{lowest}, the end is {partition}:{highest}; "
+            "'earliest' and 'latest' are always held",
             lowest=f"{partition}:{lowest}",
         )
     starts = list(latest(topic))

@@ -113,7 +113,7 @@ def _check_same(
         raise SubscriptionConflict(
             f"subscription {known.name!r} on pattern {known.pattern!r} exists with kind "
             f"{known.policy.kind.value!r} and qos {known.policy.qos}, not "
-            f"{policy.kind.value!r} and {policy.qos}; use another name, or delete it first"
+            f"{policy.kind.value!r} and {policy.qos}; ask for what it has, or use another name"
         )
     if is_explicit and policy != known.policy:
         raise SubscriptionConflict(
@@ -152,7 +152,9 @@ def decide_alter_pattern(
     """
     check_subscription_policy(policy)
     if policy.kind is not pattern.policy.kind or policy.qos != pattern.policy.qos:
-        raise SubscriptionConflict("the kind and qos of a subscription cannot change")
+        raise SubscriptionConflict(
+            "the kind and qos of a subscription cannot change; create another under a new name"
+        )
     if policy == pattern.policy:
         return None
     changed = msgspec.structs.replace(pattern, policy=policy)

@@ -85,7 +85,8 @@ def _screen(
             )
     elif epoch < known.epoch:
         raise PublisherFenced(
-            f"publisher epoch {epoch} is over: epoch {known.epoch} has published since"
+            f"publisher epoch {epoch} is over: epoch {known.epoch} has published since; "
+            "open a new client"
         )
     elif epoch == known.epoch:
         last = sequence + count - 1

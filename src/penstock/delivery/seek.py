@@ -30,9 +30,12 @@ def decide_seek(
     """
     kind = subscription.policy.kind
     if kind not in MOVABLE or subscription.is_parent:
+        hint = "make a new one that starts where you want"
+        if subscription.is_parent:
+            hint = f"move its members one by one, as '{subscription.name}@consumer'"
         raise Unsupported(
             f"subscription {subscription.name!r} is of kind {kind.value!r} and cannot be moved; "
-            "make a new one that starts where you want"
+            + hint
         )
     if all(place is None for place in places):
         return None

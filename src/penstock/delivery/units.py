@@ -65,7 +65,8 @@ def first_outcome(state: State, wish: UnitWish) -> Places | InFlight | None:
     newest_epoch = max(book.epoch, book.decided_epoch)
     if wish.epoch < newest_epoch:
         raise PublisherFenced(
-            f"publisher epoch {wish.epoch} is over: epoch {newest_epoch} has committed since"
+            f"publisher epoch {wish.epoch} is over: epoch {newest_epoch} has committed since; "
+            "open a new client"
         )
     if wish.epoch > book.epoch:
         return None
@@ -177,7 +178,10 @@ def _examine(state: State, claims: Claims) -> None:
         more = len(texts) - LISTED_MAX
         raise AckRefused(
             f"nothing of the unit was stored: the broker did not accept {len(refused)} of its "
-            "ack(s): " + ", ".join(texts[:LISTED_MAX]) + (f" and {more} more" if more > 0 else ""),
+            "ack(s): "
+            + ", ".join(texts[:LISTED_MAX])
+            + (f" and {more} more" if more > 0 else "")
+            + "; these messages are not yours any more: take the next ones",
             refused=refused,
         )
 
@@ -236,7 +240,8 @@ def _is_under_way(wish: UnitWish, partitions: list[Partition]) -> bool:
                 raise _forgotten()
             if known is not None and part.epoch < known.epoch:
                 raise PublisherFenced(
-                    f"publisher epoch {part.epoch} is over: epoch {known.epoch} has published since"
+                    f"publisher epoch {part.epoch} is over: epoch {known.epoch} has published "
+                    "since; open a new client"
                 )
             is_same = known is not None and part.epoch == known.epoch and last > known.last
             if is_same and known is not None and part.sequence <= known.decided > known.last:

@@ -20,7 +20,9 @@ def check_topic(name: str, *, reserved: bool = False) -> str:
         raise InvalidName(f"topic {name!r} has more than {limits.TOPIC_LEVELS_MAX} levels")
     for mark in "+*#>":
         if mark in name:
-            raise InvalidName(f"topic {name!r} contains {mark!r}, which is kept for patterns")
+            raise InvalidName(
+                f"topic {name!r} contains {mark!r}, which is kept for patterns; name one topic"
+            )
     if DEAD_MARK in name and not reserved:
         raise InvalidName(
             f"topic {name!r} contains '.dead.', which is reserved for dead-letter topics; "

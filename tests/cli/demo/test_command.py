@@ -18,7 +18,7 @@ def test_the_story_is_told_and_every_promise_kept(penstock: Penstock, places: Pa
     answer = penstock("demo")
     assert answer.code == 0, answer
     assert "SIGKILL" in answer.out
-    assert answer.out.count("kept  ") == 5
+    assert answer.out.count("kept  ") == 7
     assert "BROKEN" not in answer.out
     assert "What to try next" in answer.out
     assert list(places.iterdir()) == []
@@ -29,6 +29,8 @@ def test_the_story_for_machines(penstock: Penstock, places: Path) -> None:
     assert (found["lost"], found["acked_and_returned"], found["is_whole"]) == (0, 0, True)
     assert found["confirmed"] >= crash.CONFIRMED_MIN
     assert found["verify"] == "ok"
+    assert (found["shipped_twice"], found["not_shipped"]) == (0, 0)
+    assert found["parcels"] == found["stored"]
     assert found["seconds"] < 10
     assert (Path(found["folder"]) / "superblock").exists()
 
@@ -45,6 +47,7 @@ def test_a_broken_promise_is_a_failure(
 
     monkeypatch.setattr(crash, "CONFIRMED_MIN", 80)
     monkeypatch.setattr(crash, "ACKED_MIN", 20)
+    monkeypatch.setattr(crash, "SHIPPED_MIN", 10)
     monkeypatch.setattr(crash, "work_and_kill", boast)
     answer = penstock("demo")
     assert answer.code == 1

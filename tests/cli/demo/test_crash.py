@@ -14,6 +14,7 @@ from penstock.cli.demo.crash import Found, Promises
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crash, "CONFIRMED_MIN", 80)
     monkeypatch.setattr(crash, "ACKED_MIN", 20)
+    monkeypatch.setattr(crash, "SHIPPED_MIN", 10)
 
 
 def test_every_promise_is_kept_after_a_kill(tmp_path: Path) -> None:
@@ -25,6 +26,7 @@ def test_every_promise_is_kept_after_a_kill(tmp_path: Path) -> None:
     promises = crash.work_and_kill(tmp_path / "data", lambda *words: told.append(words))
     assert len(promises.confirmed) >= crash.CONFIRMED_MIN
     assert len(promises.acked) >= crash.ACKED_MIN
+    assert len(promises.shipped) >= crash.SHIPPED_MIN
     assert told[0] == ("confirmed", "order-1", 1)
     found = asyncio.run(look(promises))
     assert found.is_whole, found

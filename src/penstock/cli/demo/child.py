@@ -2,11 +2,14 @@
 
 `confirmed ID` (after the receipt) and `acked ID` (after the acknowledgement is on disk) are the
 broker's promises. `acking ID` comes before: until it is on disk, an ack may or may not hold.
+`shipped ID` comes after a transaction: the order is acked and its parcel published.
 """
 
 import asyncio
 import sys
 from typing import Any, Final
+
+from penstock.cli.demo.parcels import SHIPPING, SHIPPING_S, ship
 
 TOPIC: Final = "orders"
 BILLING, AUDIT = "billing", "audit"
@@ -23,7 +26,9 @@ async def work(folder: str) -> None:
     async with penstock.connect(f"file:{folder}") as client:
         await client.create_subscription(TOPIC, BILLING)
         await client.create_subscription(TOPIC, AUDIT)
-        await asyncio.gather(_publish(client), _consume(client))
+        await client.create_subscription(TOPIC, SHIPPING)
+        shipping = ship(client, TOPIC, _shipped, pause_s=SHIPPING_S)
+        await asyncio.gather(_publish(client), _consume(client), shipping)
 
 
 async def _publish(client: Any) -> None:
@@ -34,6 +39,10 @@ async def _publish(client: Any) -> None:
         receipt = await client.publish(TOPIC, json=order, id=f"order-{number}")
         print("confirmed", receipt.id, flush=True)
         await asyncio.sleep(PAUSE_S)
+
+
+def _shipped(name: str) -> None:
+    print("shipped", name, flush=True)
 
 
 async def _consume(client: Any) -> None:

@@ -14,7 +14,11 @@ from penstock.cli.output import DIM, GREEN, RED, Output, number, plural
 SHOWN: Final = 3
 """Confirmations printed one by one before the rest are only counted."""
 
-MEANING: Final = {"confirmed": "is on disk", "acked": "was billed, and that is on disk"}
+MEANING: Final = {
+    "confirmed": "is on disk",
+    "acked": "was billed, and that is on disk",
+    "shipped": "left the orders and became a parcel, as one transaction",
+}
 
 
 def add(parser: ArgumentParser) -> None:
@@ -71,17 +75,18 @@ class Narrator:
 def _tell(narrator: Narrator, folder: Path) -> dict[str, Any]:
     from penstock.cli.demo import crash
 
-    narrator.step("A program publishes orders, and a part of it bills them")
+    narrator.step("A program publishes orders; other parts of it bill them and ship them")
     narrator.aside(f"store: {folder}")
     promises = crash.work_and_kill(folder, _ticker(narrator))
     confirmed, acked = len(promises.confirmed), len(promises.acked)
     narrator.say(
-        f"… {number(confirmed)} orders confirmed, {number(acked)} of them billed and acknowledged"
+        f"… {number(confirmed)} orders confirmed, {number(acked)} billed and acknowledged, "
+        f"{number(len(promises.shipped))} shipped"
     )
     narrator.step("In the middle of its work the program is killed")
     narrator.say("SIGKILL: no clean-up, no goodbye, a write perhaps half done.")
     narrator.step("Another process opens the same folder")
-    found, dead_is_right = asyncio.run(_tell_after(narrator, folder, promises))
+    found, shipped, dead_is_right = asyncio.run(_tell_after(narrator, folder, promises))
     verdict = _verify(narrator, folder)
     return {
         "confirmed": confirmed,
@@ -90,22 +95,26 @@ def _tell(narrator: Narrator, folder: Path) -> dict[str, Any]:
         "lost": len(found.lost) + len(found.missing),
         "acked_and_returned": len(found.returned),
         "recovery": found.recovery,
+        "parcels": shipped.after,
+        "shipped_twice": len(shipped.twice),
+        "not_shipped": len(shipped.lost) + len(shipped.missing),
         "dead_letter_redriven": dead_is_right,
         "verify": verdict,
-        "is_whole": found.is_whole and dead_is_right and verdict == "ok",
+        "is_whole": found.is_whole and shipped.is_whole and dead_is_right and verdict == "ok",
     }
 
 
-async def _tell_after(narrator: Narrator, folder: Path, promises: Any) -> tuple[Any, bool]:
+async def _tell_after(narrator: Narrator, folder: Path, promises: Any) -> tuple[Any, Any, bool]:
     import penstock
     from penstock.cli.demo import crash
 
     async with penstock.connect(f"file:{folder}") as client:
         found = await crash.compare(client, promises)
         _tell_found(narrator, found, promises)
+        shipped = await _tell_shipped(narrator, client, promises)
         dead_is_right = await _tell_dead(narrator, client)
         _tell_end(narrator, await client.stats())
-    return found, dead_is_right
+    return found, shipped, dead_is_right
 
 
 def _ticker(narrator: Narrator) -> Any:
@@ -139,6 +148,26 @@ def _tell_found(narrator: Narrator, found: Any, promises: Any) -> None:
     extra = found.stored + len(found.lost) - confirmed
     if extra > 0:
         narrator.aside(f"({plural(extra, 'order')} more had reached the disk, not yet confirmed)")
+
+
+async def _tell_shipped(narrator: Narrator, client: Any, promises: Any) -> Any:
+    from penstock.cli.demo import child, crash, parcels
+
+    narrator.step("Was anything shipped twice, or not at all?")
+    narrator.say("Taking an order and publishing its parcel is one transaction: both or neither.")
+    found = await parcels.ship_the_rest(
+        client, child.TOPIC, promises.confirmed, promises.shipped, crash.QUIET_S
+    )
+    confirmed = len(promises.shipped)
+    narrator.check(
+        f"{number(confirmed - len(found.lost))} of {number(confirmed)} confirmed transactions hold",
+        is_kept=not found.lost,
+    )
+    narrator.check(
+        f"the rest is shipped now: {plural(found.after, 'parcel')}, each order exactly once",
+        is_kept=found.is_whole,
+    )
+    return found
 
 
 async def _tell_dead(narrator: Narrator, client: Any) -> bool:

@@ -12,8 +12,9 @@ import msgspec
 from penstock.cli.demo.child import AUDIT, BILLING, TOPIC
 from penstock.vocabulary.errors import PenstockError
 
-CONFIRMED_MIN: Final = 400
-ACKED_MIN: Final = 150
+CONFIRMED_MIN: Final = 200
+ACKED_MIN: Final = 80
+SHIPPED_MIN: Final = 30
 QUIET_S: Final = 0.5
 
 
@@ -30,6 +31,17 @@ class Promises(msgspec.Struct):
     acked: set[str]
     acking: set[str]
     """Acknowledged by the program; for those not in `acked`, nothing was promised yet."""
+    shipped: set[str] = msgspec.field(default_factory=set)
+    """Acked together with the publish of a parcel, in one transaction."""
+
+    @property
+    def are_enough(self) -> bool:
+        """True when there is something to compare."""
+        return (
+            len(self.confirmed) >= CONFIRMED_MIN
+            and len(self.acked) >= ACKED_MIN
+            and len(self.shipped) >= SHIPPED_MIN
+        )
 
 
 class Found(msgspec.Struct):
@@ -70,7 +82,7 @@ def work_and_kill(folder: Path, tell: Callable[[str, str, int], None]) -> Promis
             kept: set[str] = getattr(promises, what)
             kept.add(name)
             tell(what, name, len(kept))
-            if len(promises.confirmed) >= CONFIRMED_MIN and len(promises.acked) >= ACKED_MIN:
+            if promises.are_enough:
                 process.send_signal(signal.SIGKILL)
     finally:
         process.kill()
@@ -78,7 +90,7 @@ def work_and_kill(folder: Path, tell: Callable[[str, str, int], None]) -> Promis
         words = process.stderr.read().strip().splitlines()
         process.stdout.close()
         process.stderr.close()
-    if code != -signal.SIGKILL or len(promises.confirmed) < CONFIRMED_MIN:
+    if code != -signal.SIGKILL or not promises.are_enough:
         raise ChildFailed(f"the demonstration's process ended early: {(words or ['no word'])[-1]}")
     return promises
 

@@ -222,3 +222,18 @@ def test_a_segment_of_any_size_is_looked_at(image: Files, size: int) -> None:
     for segment in found.places().values():
         assert all(each.end <= segment.file.size + group.EDGE for each in scan(segment))
     found.close()
+
+
+def test_stray_groups_of_another_place_do_not_rename_a_segment(image: Files) -> None:
+    before = look(image)
+    places = before.places()
+    low, high = places[min(places)], places[max(places)]
+    data = bytearray(image[low.file.name])
+    stray = image[high.file.name]
+    data[512:1024] = stray[512:1024]
+    image[low.file.name] = bytes(data)
+    after = look(image)
+    assert {n: s.file.name for n, s in after.places().items()} == {
+        n: s.file.name for n, s in places.items()
+    }
+    assert named(after, low.file.name).sequence == low.sequence

@@ -88,9 +88,12 @@ class Survey(msgspec.Struct):
         return [each.found for each in self.snapshots if each.found is not None]
 
     def places(self) -> dict[int, SegmentFile]:
-        """Segment files by their place in the log; of two that claim one, the first."""
+        """Segment files by their place in the log; of two that claim one, the one whose header does.
+
+        A spare file may hold groups of another place, left there by whatever damaged the store.
+        """
         found: dict[int, SegmentFile] = {}
-        for segment in self.segments:
+        for segment in sorted(self.segments, key=lambda each: each.named_by != "header"):
             if segment.sequence and not segment.is_foreign:
                 found.setdefault(segment.sequence, segment)
         return dict(sorted(found.items()))
@@ -117,8 +120,15 @@ def survey(disk: Disk) -> Survey:
     snapshots = [_snapshot(disk, g, found.store_id) for g in snapshot.generations(disk)]
     found.snapshots = [each for each in snapshots if each is not None]
     rows = {row.name: row for each in found.valid_snapshots[:2][::-1] for row in each.meta.segments}
+    settled = {
+        each.header.sequence
+        for each in found.segments
+        if each.header is not None
+        and each.header.store_id == found.store_id
+        and _begins(each, each.header)
+    }
     for segment in found.segments:
-        _identify(segment, found.store_id, rows.get(segment.file.name), notes)
+        _identify(segment, found.store_id, rows.get(segment.file.name), notes, settled)
     return found
 
 
@@ -176,8 +186,10 @@ def _read(disk: Disk, name: str) -> bytes:
 
 
 def _identify(
-    segment: SegmentFile, store_id: bytes | None, row: snapshot.SegmentRow | None, notes: list[str]
-) -> None:
+    segment: SegmentFile, store_id: bytes | None, row: snapshot.SegmentRow | None,
+    notes: list[str], settled: set[int],
+) -> None:  # fmt: skip
+    """Which place a file holds; groups of a place in `settled` are stray: another file holds it."""
     header = segment.header
     sequence = 0
     if header is not None:
@@ -188,7 +200,11 @@ def _identify(
             return
     data = segment.file.pread(0, segment.file.size)
     claims = _claims(data)
-    proven = [claim for claim in claims if claim[0] > sequence and _holds_group(data, *claim)]
+    proven = [
+        claim
+        for claim in claims
+        if claim[0] > sequence and claim[0] not in settled and _holds_group(data, *claim)
+    ]
     if header is not None and not proven:
         return
     if proven:

@@ -42,7 +42,7 @@ DONE_REASONS: Final = frozenset(
 
 def explain_message(case: Case) -> Finding:
     """Why this message is where it is."""
-    answers = (found for check in CHECKS if (found := check(case)) is not None)
+    answers = (each for each in (check(case) for check in CHECKS) if each is not None)
     found = _complete(case, next(answers))
     if found["reason"] == "time-paused":
         # It is handed out as if it had no end, so what else keeps it is worth knowing.

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock.delivery.line import offsets_in
+from penstock.delivery.offers import places_in
 from penstock.delivery.state import Cursor, Lease
 from penstock.delivery.traits import Offsets
 from penstock.vocabulary.records import Returned, Settled
@@ -126,9 +128,16 @@ def undurable(cursor: Cursor, offset: int) -> list[Settled | Returned]:
     return [
         record
         for record in ({} if keys is None else keys.decided).values()
-        if record.partition == cursor.partition.index
-        and any(start <= offset < end for start, end in record.ranges)
+        if record.partition == cursor.partition.index and offset in offsets_of(record)
     ]
+
+
+def offsets_of(record: Settled | Returned) -> Offsets:
+    """The messages a decision is about, rising."""
+    offsets = np.sort(offsets_in(record.ranges))
+    if isinstance(record, Settled) and record.mask:
+        return places_in(int.from_bytes(record.mask, "little")) + offsets[0]
+    return offsets
 
 
 def lease_of(cursor: Cursor, offset: int) -> Lease | None:

@@ -7,18 +7,18 @@ import numpy as np
 from penstock.delivery import explain_case as at
 from penstock.delivery.explain_case import Case, Finding
 from penstock.delivery.explain_consumer import consumer_row
-from penstock.delivery.explain_line import waiting_offsets
-from penstock.delivery.keyed import Keys, open_offsets, slots_of
+from penstock.delivery.explain_line import behind_priority, waiting_offsets
+from penstock.delivery.keyed import Blocked, Keys, open_offsets, slots_of
 from penstock.delivery.line import offsets_in
 from penstock.delivery.state import Consumer, Cursor, Subscription
-from penstock.delivery.traits import Offsets
+from penstock.delivery.traits import Numbers, Offsets
 from penstock.vocabulary.message import Kind
 
 
 def behind_key(case: Case) -> Finding | None:
     """An older message of its key must go first."""
     cursor, key = case.cursor, _key(case)
-    older = next(_older(cursor, key, case.offset), None) if key else None
+    older = next(_older(case, key), None) if key else None
     if older is None:
         return None
     position = at.position(cursor, older)
@@ -75,15 +75,15 @@ def _unfinished(cursor: Cursor, key: int, end: int) -> Iterator[int]:
     yield from offsets[hashes == np.uint64(key)].tolist()
 
 
-def _older(cursor: Cursor, key: int, end: int) -> Iterator[int]:
-    """Those of them that keep later ones back: not what is out, nor what has a time of its own."""
-    for offset in _unfinished(cursor, key, end):
-        if cursor.line is not None and any(offset == other for _, other in cursor.line.later):
-            continue
+def _older(case: Case, key: int) -> Iterator[int]:
+    """Those of them that keep this one back: not what is out, nor what has a time of its own."""
+    cursor = case.cursor
+    for offset in _unfinished(cursor, key, case.offset):
+        is_due = at.trait(cursor, "due", offset) <= case.wall
         if (
-            at.is_waiting(cursor, offset)
-            or at.is_backing_off(cursor, offset)
+            at.is_backing_off(cursor, offset)
             or at.is_coming_back(cursor, offset)
+            or (is_due and at.is_waiting(cursor, offset))
         ):
             yield offset
 
@@ -115,29 +115,64 @@ def key_held(case: Case) -> Finding | None:
 
 
 def at_holder(case: Case) -> Finding | None:
-    """Its key has a consumer, which decides when it goes."""
-    subscription = case.cursor.subscription
+    """Its key has a consumer, which takes others first, or nothing."""
+    cursor, subscription = case.cursor, case.cursor.subscription
     keys = subscription.keys
     if keys is None or subscription.policy.kind is not Kind.KEY_SHARED:
         return None
-    number = int(keys.holder[_slot(case.cursor, case.offset)])
+    number = int(keys.holder[_slot(cursor, case.offset)])
     holder = next((c for c in subscription.consumers or () if c.id == number), None)
-    if holder is None:
+    if holder is None or holder.free > 0:
         return None
     row = consumer_row(holder)
-    if row["state"] not in {"full", "full-bytes"}:
+    if row["state"] in {"isolated", "saving"}:
+        reason = "behind-isolated"
+        text = (
+            f"its key is with consumer {holder.name!r}, which is kept for a message that was lost "
+            "twice and must be alone; let that one finish"
+        )
+    else:
+        found = _before(case, _waiting_for(cursor, keys, holder, case.wall), holder)
+        if found is not None:
+            return found
+        reason = "no-credit"
+        text = (
+            f"its key is with consumer {holder.name!r}, which has {holder.outstanding} of "
+            f"{holder.credit} messages outstanding; ack faster, raise its credit, or add consumers"
+        )
+    return {"reason": reason, "text": text, "consumers": [row]}
+
+
+def _before(case: Case, offsets: Offsets, holder: Consumer) -> Finding | None:
+    """Others that the consumer gets first: a key stands where its oldest message does."""
+    if case.is_head:
         return None
-    first = int(_waiting_for(case.cursor, keys, holder, case.wall)[0])
-    text = (
-        f"its key is with consumer {holder.name!r}, which has {holder.outstanding} of "
-        f"{holder.credit} messages outstanding; ack faster, raise its credit, or add consumers"
-    )
-    found: Finding = {"reason": "no-credit", "text": text, "consumers": [row]}
-    if first < case.offset and not case.is_head:
-        found |= {"reason": "behind-others", "head": (case.cursor, first)}
-        ahead = _waiting_for(case.cursor, keys, holder, case.wall)
-        found["ahead"] = int((ahead < case.offset).sum())
-        found["text"] = f"{found['ahead']} messages for consumer {holder.name!r} come first"
+    levels = at.traits_of(case.cursor, "levels", offsets)
+    own = at.trait(case.cursor, "levels", case.offset)
+    oldest = _oldest_of_keys(case.cursor, offsets)
+    higher = oldest & (levels > own)
+    if higher.any():
+        top = int(levels[higher].max())
+        return behind_priority(
+            int(higher.sum()), own, top, (case.cursor, int(offsets[higher & (levels == top)][0]))
+        )
+    is_even = not (levels != own).any()
+    earlier = offsets[(is_even | (oldest & (levels == own))) & (offsets < case.offset)]
+    if not len(earlier):
+        return None
+    return {
+        "reason": "behind-others",
+        "text": f"{len(earlier)} messages for consumer {holder.name!r} come first",
+        "ahead": len(earlier),
+        "head": (case.cursor, int(earlier[0])),
+    }
+
+
+def _oldest_of_keys(cursor: Cursor, offsets: Offsets) -> Numbers:
+    """True for the first message of each key, and for each without one."""
+    hashes = at.traits_of(cursor, "hashes", offsets)
+    found: Numbers = hashes == 0
+    found[np.unique(hashes, return_index=True)[1]] = True
     return found
 
 
@@ -157,8 +192,14 @@ def first_for(subscription: Subscription, name: str, wall: int) -> tuple[Cursor,
 
 
 def _waiting_for(cursor: Cursor, keys: Keys, consumer: Consumer, wall: int) -> Offsets:
+    """What a consumer could get of a partition if it had credit."""
     offsets = waiting_offsets(cursor, wall)
-    found: Offsets = offsets[keys.holder[slots_of(cursor, offsets)] == consumer.id]
+    slots = slots_of(cursor, offsets)
+    is_fenced = keys.is_fenced
+    blocked = Blocked(keys, cursor).apply(at.traits_of(cursor, "hashes", offsets), offsets)
+    keys.is_fenced = is_fenced
+    is_mine = (keys.holder[slots] == consumer.id) & (keys.target[slots] == consumer.id)
+    found: Offsets = offsets[is_mine & ~blocked]
     return found
 
 
@@ -182,8 +223,7 @@ def _out_of(keys: Keys, subscription: Subscription, slot: int) -> tuple[int, int
             until += [at.lease_until(lease, int(offset)) for offset in mine]
     for record in keys.decided.values():
         cursor = subscription.cursors[record.partition]
-        offsets = np.sort(offsets_in(record.ranges))
-        count += int((slots_of(cursor, offsets) == slot).sum())
+        count += int((slots_of(cursor, at.offsets_of(record)) == slot).sum())
     for ghost in keys.ghosts:
         number = int((ghost.slots == slot).sum())
         count += number

@@ -1,6 +1,6 @@
 """Reasons that come from the kind of a subscription, its QoS, or from what is done with it."""
 
-from penstock.delivery.explain_case import Case, Finding, holds, seconds
+from penstock.delivery.explain_case import Case, Finding, holds, offsets_of, seconds
 from penstock.delivery.members import members_of
 from penstock.delivery.once import is_shade
 from penstock.delivery.policies import held_bytes
@@ -144,7 +144,7 @@ def ask_member(parent: Subscription) -> Finding:
 def is_in_unit(state: State, cursor: Cursor, offset: int) -> bool:
     """True when a unit that is not durable yet settles this message."""
     return any(
-        other is cursor and any(start <= offset < end for start, end in record.ranges)
+        other is cursor and offset in offsets_of(record)
         for book in state.units.values()
         for rows in book.decided.values()
         for other, record in rows

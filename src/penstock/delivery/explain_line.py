@@ -11,17 +11,12 @@ from penstock.vocabulary.message import Kind
 
 def waiting_offsets(cursor: Cursor, wall: int) -> Offsets:
     """Every message of a partition that could be handed out now, rising."""
-    end = cursor.partition.next_offset
-    line = cursor.line
-    found: Offsets = np.sort(
-        np.concatenate(
-            [
-                offsets_in(cursor.ready or ()),
-                *([] if line is None else [segment.offsets for segment in line.segments]),
-                offsets_in(cursor.done.gaps(cursor.next, end)),
-            ]
-        )
-    )
+    unseen = cursor.done.gaps(cursor.next, cursor.partition.next_offset)
+    parts = [offsets_in(cursor.ready or ()), offsets_in(unseen)]
+    if cursor.line is not None:
+        parts += [segment.offsets for segment in cursor.line.segments]
+        parts.append(np.array([offset for _, offset in cursor.line.later], dtype=np.int64))
+    found: Offsets = np.sort(np.concatenate(parts))
     return found[traits_of(cursor, "due", found) <= wall]
 
 
@@ -76,21 +71,28 @@ def _behind_by_level(case: Case) -> Finding | None:
         if highest > top:
             top, first = highest, (cursor, int(offsets[levels == highest][0]))
     if first is not None:
-        return {
-            "reason": "behind-priority",
-            "text": f"{higher} messages of a higher priority than its {own} come first, the "
-            f"highest of {top}; add consumers, or give it a higher priority when it is published",
-            "ahead": higher,
-            "priority": own,
-            "highest": top,
-            "head": first,
-        }
+        return behind_priority(higher, own, top, first)
     offsets = waiting_offsets(case.cursor, case.wall)
     earlier = offsets[(traits_of(case.cursor, "levels", offsets) == own) & (offsets < case.offset)]
     return _behind_others(len(earlier), (case.cursor, int(earlier[0]))) if len(earlier) else None
 
 
+def behind_priority(ahead: int, own: int, top: int, head: Place) -> Finding:
+    """Messages of a higher priority come first."""
+    return {
+        "reason": "behind-priority",
+        "text": f"{ahead} messages of a higher priority than its {own} come first, the highest of "
+        f"{top}; add consumers, or publish such messages with a higher priority",
+        "ahead": ahead,
+        "priority": own,
+        "highest": top,
+        "head": head,
+    }
+
+
 def ahead_of(case: Case) -> int:
-    """How many messages of its partition are handed out before this one."""
+    """How many messages are handed out before this one; of its partition, where keys have order."""
+    if case.cursor.subscription.policy.kind is Kind.KEY_SHARED:
+        return int((waiting_offsets(case.cursor, case.wall) < case.offset).sum())
     found = behind(case)
     return 0 if found is None else int(found["ahead"])

@@ -34,6 +34,10 @@ def test_a_length_of_time_as_people_read_it(milliseconds: int, text: str) -> Non
     assert at.seconds(milliseconds) == text
 
 
+def test_one_message_and_several() -> None:
+    assert [at.messages(n) for n in (0, 1, 2)] == ["0 messages", "1 message", "2 messages"]
+
+
 def test_place_and_history(world: World) -> None:
     topic = world.topic()
     subscription = world.subscribe(topic)

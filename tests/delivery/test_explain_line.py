@@ -88,6 +88,4 @@ def test_keys_have_an_order_of_their_own(world: World) -> None:
 def test_the_words_for_a_priority(world: World) -> None:
     cursor = world.subscribe(world.topic()).cursors[0]
     found = behind_priority(4, 1, 7, (cursor, 0))
-    assert (
-        "4 messages of a higher priority than its 1 come first, the highest of 7" in found["text"]
-    )
+    assert "behind 4 messages of a higher priority than its 1, the highest of 7" in found["text"]

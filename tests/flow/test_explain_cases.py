@@ -172,7 +172,7 @@ def its_own_time_is_ending_it() -> tuple[Finding, dict[str, Any]]:
     scene.subscribe()
     scene.publish(Message(body=b"x", expires_at=scene.now + 90))
     scene.rig.clock.advance(100)
-    return scene.explain("0:0"), {"reason": "expiring", "ended": scene.now - 10}
+    return scene.explain("0:0"), {"reason": "expiring", "expires_at": scene.now - 10}
 
 
 def jump(scene: Scene) -> None:
@@ -196,7 +196,7 @@ def the_clock_jumped_and_it_is_too_old() -> tuple[Finding, dict[str, Any]]:
     scene.rig.attach(credit=1)
     scene.publish(Message(body=b"x"), Message(body=b"y"))
     jump(scene)
-    expected = {"reason": "time-paused", "rule": "max_age_at", "besides.reason": "no-credit"}
+    expected = {"reason": "time-paused", "rule": "max_age_s", "besides.reason": "no-credit"}
     return scene.explain("0:1"), expected
 
 

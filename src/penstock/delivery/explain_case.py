@@ -94,6 +94,11 @@ def seconds(milliseconds: float) -> str:
     return f"{left / size:.1f} {unit}"
 
 
+def messages(count: int) -> str:
+    """1 message, 2 messages."""
+    return f"{count} message" if count == 1 else f"{count} messages"
+
+
 # -- where it is ---------------------------------------------------------------------------------
 
 
@@ -134,9 +139,9 @@ def undurable(cursor: Cursor, offset: int) -> list[Settled | Returned]:
 
 def offsets_of(record: Settled | Returned) -> Offsets:
     """The messages a decision is about, rising."""
-    offsets = np.sort(offsets_in(record.ranges))
+    offsets: Offsets = np.sort(offsets_in(record.ranges))
     if isinstance(record, Settled) and record.mask:
-        return places_in(int.from_bytes(record.mask, "little")) + offsets[0]
+        offsets = places_in(int.from_bytes(record.mask, "little")) + offsets[0]
     return offsets
 
 

@@ -1,6 +1,7 @@
 """Kind `key_shared`: which message or which consumer a message waits for."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -9,10 +10,12 @@ from penstock.delivery.explain_case import Case, Finding
 from penstock.delivery.explain_consumer import consumer_row
 from penstock.delivery.explain_line import behind_priority, waiting_offsets
 from penstock.delivery.keyed import Blocked, Keys, open_offsets, slots_of
-from penstock.delivery.line import offsets_in
 from penstock.delivery.state import Consumer, Cursor, Subscription
 from penstock.delivery.traits import Numbers, Offsets
 from penstock.vocabulary.message import Kind
+
+_PART: Final = 65_536
+"""So many messages are looked at together: the first that fits is enough."""
 
 
 def behind_key(case: Case) -> Finding | None:
@@ -70,9 +73,11 @@ def _key(case: Case) -> int:
 
 def _unfinished(cursor: Cursor, key: int, end: int) -> Iterator[int]:
     """Unfinished messages of a key below `end`, oldest first."""
-    offsets = offsets_in(cursor.done.gaps(cursor.done.floor, end))
-    hashes = at.traits_of(cursor, "hashes", offsets)
-    yield from offsets[hashes == np.uint64(key)].tolist()
+    for low, high in cursor.done.gaps(cursor.done.floor, end):
+        for start in range(low, high, _PART):
+            offsets = np.arange(start, min(high, start + _PART), dtype=np.int64)
+            hashes = at.traits_of(cursor, "hashes", offsets)
+            yield from offsets[hashes == np.uint64(key)].tolist()
 
 
 def _older(case: Case, key: int) -> Iterator[int]:
@@ -105,8 +110,8 @@ def key_held(case: Case) -> Finding | None:
     from_name, to_name = _name(keys, subscription, holder), _name(keys, subscription, target)
     return {
         "reason": "key-held",
-        "text": f"its key is with consumer {from_name!r}, which is at work on {held} messages of "
-        f"the same slot, and goes to {to_name!r} when they are done: see what {from_name!r} does",
+        "text": f"its key is with consumer {from_name!r}, which is at work on {at.messages(held)} "
+        f"of its slot, and goes to {to_name!r} when that is done: see what {from_name!r} does",
         "consumer": from_name,
         "moving_to": to_name,
         "out": held,
@@ -162,7 +167,7 @@ def _before(case: Case, offsets: Offsets, holder: Consumer) -> Finding | None:
         return None
     return {
         "reason": "behind-others",
-        "text": f"{len(earlier)} messages for consumer {holder.name!r} come first",
+        "text": f"it stands behind {at.messages(len(earlier))} for consumer {holder.name!r}",
         "ahead": len(earlier),
         "head": (case.cursor, int(earlier[0])),
     }

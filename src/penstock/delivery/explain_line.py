@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from penstock.delivery.explain_case import Case, Finding, Place, traits_of
+from penstock.delivery.explain_case import Case, Finding, Place, messages, traits_of
 from penstock.delivery.line import offsets_in
 from penstock.delivery.state import Cursor
 from penstock.delivery.traits import Offsets
@@ -34,7 +34,7 @@ def behind(case: Case) -> Finding | None:
 def _behind_others(ahead: int, head: Place) -> Finding:
     return {
         "reason": "behind-others",
-        "text": f"{ahead} messages of its partition come first",
+        "text": f"it stands behind {messages(ahead)} of its partition",
         "ahead": ahead,
         "head": head,
     }
@@ -81,8 +81,8 @@ def behind_priority(ahead: int, own: int, top: int, head: Place) -> Finding:
     """Messages of a higher priority come first."""
     return {
         "reason": "behind-priority",
-        "text": f"{ahead} messages of a higher priority than its {own} come first, the highest of "
-        f"{top}; add consumers, or publish such messages with a higher priority",
+        "text": f"it stands behind {messages(ahead)} of a higher priority than its {own}, the "
+        f"highest of {top}; add consumers, or publish such messages with a higher priority",
         "ahead": ahead,
         "priority": own,
         "highest": top,

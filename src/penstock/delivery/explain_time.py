@@ -1,5 +1,7 @@
 """Messages that wait for a time, or whose own time is over."""
 
+from typing import Final
+
 from penstock.delivery.explain_case import Case, Finding, seconds, trait
 from penstock.vocabulary.message import Kind
 
@@ -22,7 +24,8 @@ def over(case: Case) -> Finding | None:
     ends = _ends(case)
     if not ends or case.cursor.subscription.policy.kind is Kind.READER:
         return None
-    rule, at = min(ends.items(), key=lambda row: row[1])
+    name, at = min(ends.items(), key=lambda row: row[1])
+    rule = _RULES[name]
     if at > case.wall:
         return None
     if case.jumped_ms:
@@ -32,7 +35,6 @@ def over(case: Case) -> Finding | None:
             f"{seconds(case.jumped_ms)}, so nothing ends by its age: set the clock right, or "
             "confirm it with client.confirm_time() or `penstock stats --confirm-time`",
             "rule": rule,
-            "ended": at / 1000,
             "jumped_s": case.jumped_ms / 1000,
         }
     if rule != "expires_at":
@@ -41,8 +43,11 @@ def over(case: Case) -> Finding | None:
         "reason": "expiring",
         "text": "its time is over (expires_at): it is being ended; ask again in a moment",
         "rule": rule,
-        "ended": at / 1000,
     }
+
+
+_RULES: Final = {"expires_at": "expires_at", "max_age_at": "max_age_s"}
+"""Whose value ends it."""
 
 
 def ending(case: Case) -> Finding:
@@ -53,7 +58,7 @@ def ending(case: Case) -> Finding:
 
 
 def _ends(case: Case) -> dict[str, int]:
-    """Rule → wall ms at which it ends the message."""
+    """Name of a time → wall ms at which it ends the message."""
     found: dict[str, int] = {}
     expiry = trait(case.cursor, "expiry", case.offset)
     if expiry:

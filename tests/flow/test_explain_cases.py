@@ -1,14 +1,18 @@
 """Scripted cases of something that does not move: `explain` must give the right reason for each."""
 
 import inspect
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock
 from penstock.batch import encode_many
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.broker.wall import JUMP_MS_MAX
+from penstock.delivery import explain
 from penstock.vocabulary.message import Kind, Message
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy
 from penstock.vocabulary.records import Cause
@@ -479,6 +483,17 @@ def test_the_reason_is_the_right_one(script: Script, tally: Tally) -> None:
     assert said == expected, found
     assert found["text"]
     tally.add("explain", right=1)
+
+
+def test_the_guide_has_every_reason_and_no_other() -> None:
+    source = Path(penstock.__file__).parent
+    modules = [*source.glob("delivery/explain*.py"), source / "broker" / "explaining.py"]
+    code = "\n".join(path.read_text() for path in modules)
+    known = set(re.findall(r'reason"?(?::| =) "([a-z-]+)"', code))
+    known |= explain.DONE_REASONS
+    guide = (source.parents[1] / "docs" / "guides" / "explain.md").read_text()
+    rows = [line.split("|")[1] for line in guide.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall("`([a-z-]+)`", row)} == known
 
 
 def test_there_are_enough_cases() -> None:

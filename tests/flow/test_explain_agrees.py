@@ -5,7 +5,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.batch.frame import Slice
-from penstock.delivery.counts import count
+from penstock.delivery.counts import count, unexplained
 from penstock.vocabulary.message import Kind, Message
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy
 from penstock.vocabulary.records import Cause
@@ -13,7 +13,7 @@ from tests.broker.rig import Worker
 from tests.flow.stuck import Scene
 
 AWAY = {"leased": "leased", "backing-off": "delayed", "delayed": "delayed"}
-DONE = {"acked", "dead-lettered", "expired", "finished"}
+DONE = {"acked", "dead-lettered", "dropped", "expired", "finished"}
 FLEETING = {"ready", "settling", "attaching", "unsynced", "expiring"}
 """Reasons of things that are about to happen: with a broker at rest there are none."""
 STEPS = (
@@ -27,6 +27,7 @@ STEPS = (
     "leave",
     "wait",
     "grow",
+    "seek",
 )
 
 
@@ -63,6 +64,9 @@ class Play:
             self.rig.wait(pick)
         elif name == "grow" and pick % 4 == 0:
             self.rig.broker.alter_topic("orders", {}, len(self.partitions) + 1)
+        elif name == "seek" and pick % 4 == 0:
+            self.rig.broker.seek("orders", "billing", ("earliest", "latest")[pick % 8 == 0])
+            self.rig.settle()
         elif self.held():
             self.settle(name, pick)
 
@@ -109,8 +113,9 @@ class Play:
             "leased": counts.leased,
             "delayed": counts.delayed,
             "waiting": counts.waiting,
-            "done": counts.acked + counts.dead + counts.expired,
+            "done": counts.acked + counts.dead + counts.expired + counts.dropped,
         }
+        assert unexplained(counts) == 0
 
     def check_reason(self, found: dict[str, object]) -> None:
         head = found.get("head")

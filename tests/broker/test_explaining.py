@@ -274,6 +274,18 @@ def test_a_consumer_of_a_multicast_is_found_in_its_member(rig: Rig) -> None:
     assert explain(rig, subscription=None, position="0:1")["subscription"] == "app@left"
 
 
+def test_a_multicast_that_holds_nothing_is_not_what_is_stuck(rig: Rig) -> None:
+    multicast = SubscriptionPolicy(kind=Kind.MULTICAST)
+    rig.broker.create_subscription("orders", "app", multicast, None)
+    rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), None)
+    found = explain(rig, subscription=None)
+    assert (found["reason"], found["subscription"]) == ("nothing-waits", "billing")
+    rig.publish("orders", b"0")
+    found = explain(rig, subscription=None)
+    assert (found["reason"], found["subscription"]) == ("no-consumer", "billing")
+    assert [row["reason"] for row in found["subscriptions"]] == ["no-consumer", "no-member"]
+
+
 def test_a_consumer_whose_keys_do_not_wait(rig: Rig) -> None:
     policy = SubscriptionPolicy(kind=Kind.KEY_SHARED)
     rig.attach(policy=policy, name="w1", credit=1)

@@ -47,8 +47,9 @@ class Explaining:
             if subscription is not None:
                 chosen = [admin.find_subscription(self.topic, subscription)]
             else:
-                # A multicast is answered by its members, when it has any.
+                # A multicast is answered by its members, when it has any; else it comes last.
                 chosen = [s for s in listed(self.topic) if not (s.is_parent and members_of(s))]
+                chosen.sort(key=lambda each: each.is_parent)
             full = topic_full(self.topic)
         places = self._places(position, id, key)
         if not chosen:
@@ -259,7 +260,7 @@ class Explaining:
         return places[0] if places else None
 
 
-_CALM = explain.DONE_REASONS | {"nothing-waits", "ready", "settling", "unsynced"}
+_CALM = explain.DONE_REASONS | {"no-member", "nothing-waits", "ready", "settling", "unsynced"}
 """Of several answers, one of another kind comes first."""
 
 

@@ -162,7 +162,7 @@ async def run_describe(arguments: Namespace, output: Output) -> int:
 
 def show_subscriptions(output: Output, rows: list[dict[str, Any]]) -> None:
     """A table of subscriptions: where every message is."""
-    counts = ("waiting", "leased", "delayed", "acked", "dead", "dropped")
+    counts = ("waiting", "leased", "delayed", "acked", "dead", "expired", "dropped")
     output.table(
         ["TOPIC", "SUBSCRIPTION", "KIND", ">CONSUMERS", *(f">{name.upper()}" for name in counts)],
         [

@@ -3,6 +3,7 @@
 from penstock.batch import encode_many
 from penstock.broker.expiring import expire_all
 from penstock.broker.mailbox import DIRECT, Pending
+from penstock.broker.wall import JUMP_MS_MAX
 from penstock.delivery.traits import NEVER
 from penstock.vocabulary.message import Message
 from tests.broker.rig import NAMED, Rig
@@ -52,3 +53,30 @@ def test_a_restart_goes_on_with_what_may_expire() -> None:
     again.broker.tick()
     again.settle()
     assert again.counts().expired == 1
+
+
+def test_a_jump_of_the_clock_is_seen_before_anything_ends_by_it() -> None:
+    rig = Rig()
+    worker = rig.attach(credit=1)
+    publish(rig, 5, 6)
+    rig.clock.wall_ms += JUMP_MS_MAX + 10_000
+    assert rig.broker.tick() > 100, "nothing is to be done until the time is confirmed"
+    rig.settle()
+    assert rig.counts().expired == 0
+    rig.ack(worker, worker.take_one())
+    assert len(worker.take_one().frames) == 1, "it is handed out as usual"
+    rig.detach(worker)
+    assert rig.counts().waiting == 1
+    rig.broker.confirm_time()
+    rig.broker.tick()
+    rig.settle()
+    assert rig.counts().expired == 1
+
+
+def test_a_jump_of_the_clock_is_seen_when_messages_are_handed_out() -> None:
+    rig = Rig()
+    worker = rig.attach()
+    rig.detach(worker)
+    publish(rig, 5)
+    rig.clock.wall_ms += JUMP_MS_MAX + 10_000
+    assert rig.attach().bodies == [b"x"]

@@ -8,10 +8,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.batch import encode_many
+from penstock.broker.broker import Sink
 from penstock.broker.explaining import explain_topic
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.vocabulary.errors import InvalidArgument, UnknownSubscription, UnknownTopic
-from penstock.vocabulary.message import Message
+from penstock.vocabulary.message import Kind, Message
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause
 from tests.broker.rig import NAMED, Rig, Worker, claim
@@ -253,6 +254,81 @@ def test_a_grown_topic_is_explained_too(rig: Rig) -> None:
     rig.broker.alter_topic("orders", {}, 3)
     rig.publish("orders", b"1", partition=2)
     assert explain(rig, position="2:0")["reason"] == "no-credit"
+
+
+# -- multicasts, keys and patterns ---------------------------------------------------------------
+
+
+def test_a_consumer_of_a_multicast_is_found_in_its_member(rig: Rig) -> None:
+    policy = SubscriptionPolicy(kind=Kind.MULTICAST)
+    worker = Worker()
+    sink = Sink(DIRECT, worker.receive, worker.closed.append)
+    rig.broker.attach("orders", "app", policy, None, 1, 1 << 26, "left", sink, is_named=True)
+    rig.settle()
+    rig.publish("orders", b"0", b"1")
+    found = explain(rig, subscription="app", consumer="left")
+    assert (found["reason"], found["members"][0]["reason"]) == ("ask-member", "no-credit")
+    assert explain(rig, subscription="app", consumer="right")["reason"] == "no-consumer"
+    found = explain(rig, subscription="app", position="0:1")
+    assert [row["subscription"] for row in found["members"]] == ["app@left"]
+    assert explain(rig, subscription=None, position="0:1")["subscription"] == "app@left"
+
+
+def test_a_multicast_that_holds_nothing_is_not_what_is_stuck(rig: Rig) -> None:
+    multicast = SubscriptionPolicy(kind=Kind.MULTICAST)
+    rig.broker.create_subscription("orders", "app", multicast, None)
+    rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), None)
+    found = explain(rig, subscription=None)
+    assert (found["reason"], found["subscription"]) == ("nothing-waits", "billing")
+    rig.publish("orders", b"0")
+    found = explain(rig, subscription=None)
+    assert (found["reason"], found["subscription"]) == ("no-consumer", "billing")
+    assert [row["reason"] for row in found["subscriptions"]] == ["no-consumer", "no-member"]
+
+
+def test_a_consumer_whose_keys_do_not_wait(rig: Rig) -> None:
+    policy = SubscriptionPolicy(kind=Kind.KEY_SHARED)
+    rig.attach(policy=policy, name="w1", credit=1)
+    publish(rig, Message(body=b"0", key="k"), Message(body=b"1", key="k"))
+    rig.attach(policy=policy, name="w2")
+    reasons = {name: explain(rig, consumer=name)["reason"] for name in ("w1", "w2")}
+    assert reasons["w1"] == "no-credit"
+    assert reasons["w2"] in {"nothing-waits", "key-held"}
+    found = explain(rig, position="0:1")
+    assert found["reason"] == ("no-credit" if reasons["w2"] == "nothing-waits" else "key-held")
+
+
+def test_a_pattern_is_asked_topic_by_topic(rig: Rig) -> None:
+    rig.broker.create_subscription("shop.+", "all", SubscriptionPolicy(), None)
+    assert explain_topic(rig.broker, "shop.+")["reason"] == "no-topic"
+    rig.publish("shop.a", b"0")
+    found = explain_topic(rig.broker, "shop.+", "all")
+    assert (found["reason"], found["topic"], found["pattern"]) == (
+        "no-consumer",
+        "shop.a",
+        "shop.+",
+    )
+    rig.publish("shop.b", b"0")
+    found = explain_topic(rig.broker, "shop.+")
+    assert [row["topic"] for row in found["topics"]] == ["shop.a", "shop.b"]
+    found = explain_topic(rig.broker, "shop.+", id="zzz")
+    assert {row["reason"] for row in found["topics"]} == {"not-held"}
+    with pytest.raises(UnknownSubscription, match=r"shop\.\+"):
+        explain_topic(rig.broker, "shop.+", "odd")
+    with pytest.raises(InvalidArgument, match="is a pattern"):
+        explain_topic(rig.broker, "shop.+", position="0:0")
+
+
+def test_how_a_held_message_ended_is_known_one_by_one(rig: Rig) -> None:
+    rig.broker.create_topic("orders", 1, TopicPolicy(replay_s=1000))
+    worker = rig.attach()
+    soon = rig.clock.wall() / 1000 + 5
+    publish(rig, Message(body=b"0"), Message(body=b"1", deliver_at=soon + 60, expires_at=soon))
+    rig.ack(worker, worker.take_one())
+    rig.wait(6)
+    for each in (rig, rig.restart()):
+        assert explain(each, position="0:0")["reason"] == "acked"
+        assert explain(each, position="0:1")["reason"] == "expired"
 
 
 # -- whatever happened -------------------------------------------------------------------------

@@ -327,6 +327,19 @@ def test_a_restart_counts_as_seen_for_whoever_was_attached(is_clean: bool) -> No
     assert row(fresh)["members"] == []
 
 
+def test_a_jump_of_the_clock_makes_nobody_stay_away() -> None:
+    rig = Rig()
+    rig.detach(join(rig, "gone"))
+    rig.publish("news", b"a")
+    rig.clock.wall_ms += 30 * DAY_S * 1000
+    rig.wait(1)
+    assert row(rig)["members"] == ["app@gone"]
+    assert rig.held("news") == [b"a"]
+    rig.broker.confirm_time()
+    rig.wait(CHECK_MS / 1000 + 1)
+    assert row(rig)["members"] == []
+
+
 # -- restarts ------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,9 @@
 """`penstock explain` says why, what to do, and the details; or one JSON document."""
 
+import pytest
+
+from penstock.cli.explain import show
+from penstock.cli.output import Output
 from tests.cli.conftest import Penstock
 
 
@@ -57,3 +61,52 @@ def test_wrong_questions(penstock: Penstock) -> None:
     assert penstock("explain", "odrers").code == 1
     assert penstock("explain", "orders", "--position", "x").code == 2
     assert penstock("explain", "orders", "--id", "a", "--key", "b").code == 2
+
+
+def test_what_comes_first_is_named_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    head = {"position": "0:1", "reason": "leased", "text": "w1 holds it"}
+    found = {"reason": "behind-key", "text": "0:1 goes first", "ahead": 0, "revoked": False}
+    show(Output(), {**found, "partition": 0, "owner": "", "head": head, "behind": "0:1"})
+    assert capsys.readouterr().out.splitlines() == [
+        "behind-key: 0:1 goes first",
+        "",
+        "ahead   0",
+        "behind  0:1",
+        "head    0:1 (leased)",
+    ]
+
+
+def test_what_else_keeps_it_is_said_too(capsys: pytest.CaptureFixture[str]) -> None:
+    besides = {"reason": "no-consumer", "text": "start one"}
+    found = {"reason": "time-paused", "text": "the clock jumped", "besides": besides}
+    show(Output(), found)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["time-paused: the clock jumped", "no-consumer: start one"]
+
+
+def test_rows_say_the_beginning_and_lists_are_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"subscription": "app@a", "position": "0:1", "reason": "leased"}
+    rows = [row | {"text": "w1 holds it; see what it does. Of 0:0: nothing"}]
+    readers = [{"subscription": "tables", "owner": "r", "progress": [1, 2], "planned": [3, 4]}]
+    found = {"reason": "ask-member", "text": "ask one", "members": rows, "readers": readers}
+    show(Output(), {**found, "is_in_unit": True, "jumped_s": 7200.0})
+    out = capsys.readouterr().out
+    assert "is in unit  yes" in out
+    assert "jumped s    7,200" in out
+    assert "app@a         0:1       leased  w1 holds it\n" in out
+    assert "tables        r      1, 2      3, 4" in out
+
+
+def test_a_multicast_and_a_pattern(penstock: Penstock) -> None:
+    penstock("subscriptions", "create", "orders", "app", "--kind", "multicast")
+    penstock("pub", "orders", "hello")
+    assert penstock("explain", "orders").out.startswith("no-member: ")
+    penstock("subscriptions", "create", "shop.+", "all")
+    assert penstock("explain", "shop.+").out.startswith("no-topic: ")
+    for topic in ("shop.a", "shop.b"):
+        penstock("pub", topic, "hello")
+    answer = penstock("explain", "shop.+")
+    assert answer.out.startswith("no-consumer: ")
+    assert "shop.b" in answer.out
+    assert penstock("explain", "shop.+", "--position", "0:0").code == 2
+    assert penstock("explain", "shop.+", "--subscription", "odd").code == 1

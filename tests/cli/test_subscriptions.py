@@ -12,6 +12,9 @@ def test_subscriptions_show_where_every_message_is(penstock: Penstock) -> None:
     title, row = penstock("subscriptions", "list").out.splitlines()
     assert title.split()[:5] == ["TOPIC", "SUBSCRIPTION", "KIND", "CONSUMERS", "WAITING"]
     assert row.split()[:5] == ["orders", "billing", "shared", "0", "2"]
+    places = ["WAITING", "LEASED", "DELAYED", "ACKED", "DEAD", "EXPIRED", "DROPPED"]
+    assert title.split()[4:] == places, "all that a message can be"
+    assert sum(map(int, row.split()[4:])) == 3
     (found,) = penstock("subscriptions", "list", "orders", "--json").json()
     assert (found["attached"], found["acked"], found["waiting"]) == (3, 1, 2)
     assert found["unexplained"] == 0

@@ -5,14 +5,8 @@ from typing import Any
 import pytest
 
 from penstock.delivery import settle
-from penstock.delivery.explain import (
-    CHECKS,
-    DONE_REASONS,
-    Case,
-    explain_message,
-    lease_until,
-    oldest_unfinished,
-)
+from penstock.delivery.explain import CHECKS, DONE_REASONS, explain_message, oldest_unfinished
+from penstock.delivery.explain_case import Case, lease_until
 from penstock.delivery.publish import decide_publish
 from penstock.delivery.state import Cursor, Subscription, Topic
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy

@@ -24,7 +24,7 @@ def subscription(world: World, topic: Topic) -> Subscription:
 
 def test_a_consumer_nobody_knows(world: World, subscription: Subscription) -> None:
     world.join(subscription, name="w1")
-    found = explain_consumer(subscription, "w2")
+    found = explain_consumer(subscription, "w2", world.wall)
     assert (found["reason"], found["consumer"]) == ("no-consumer", "w2")
     assert "attached: 'w1'" in found["text"]
 
@@ -32,7 +32,7 @@ def test_a_consumer_nobody_knows(world: World, subscription: Subscription) -> No
 def test_a_consumer_without_credit(world: World, topic: Topic, subscription: Subscription) -> None:
     world.publish(topic, 5)
     world.deliver(world.join(subscription, credit=2, name="{w}"))
-    found = explain_consumer(subscription, "{w}")
+    found = explain_consumer(subscription, "{w}", world.wall)
     assert (found["reason"], found["outstanding"], found["credit"]) == ("no-credit", 2, 2)
     assert found["waiting"] == 3
     assert "'{w}' has 2 of 2" in found["text"]
@@ -43,7 +43,7 @@ def test_a_consumer_without_credit_in_bytes(
 ) -> None:
     world.publish(topic, 5)
     world.deliver(world.join(subscription, credit_bytes=1, name="w"))
-    found = explain_consumer(subscription, "w")
+    found = explain_consumer(subscription, "w", world.wall)
     assert (found["reason"], found["state"]) == ("no-credit", "full-bytes")
     assert "of 1 bytes" in found["text"]
 
@@ -54,14 +54,14 @@ def test_a_consumer_for_whom_nothing_waits(
     world.publish(topic, 5)
     world.deliver(world.join(subscription, name="hoarder"))
     world.join(subscription, name="idle")
-    found = explain_consumer(subscription, "idle")
+    found = explain_consumer(subscription, "idle", world.wall)
     assert (found["reason"], found["leased"], found["state"]) == ("nothing-waits", 5, "free")
 
 
 def test_a_consumer_that_is_served(world: World, topic: Topic, subscription: Subscription) -> None:
     world.join(subscription, name="w")
     world.publish(topic)
-    found = explain_consumer(subscription, "w")
+    found = explain_consumer(subscription, "w", world.wall)
     assert (found["reason"], found["waiting"]) == ("ready", 1)
 
 
@@ -77,7 +77,7 @@ def test_what_keeps_a_consumer_apart(
         ("is_gone", True, "no-consumer"),
     ):
         setattr(consumer, field, value)
-        assert explain_consumer(subscription, "w")["reason"] == reason
+        assert explain_consumer(subscription, "w", world.wall)["reason"] == reason
 
 
 def test_rows_and_counts_of_a_subscription(
@@ -86,5 +86,5 @@ def test_rows_and_counts_of_a_subscription(
     world.publish(topic, 3)
     world.ack(world.deliver_one(world.join(subscription, credit=9, name="w")))
     assert [(row["consumer"], row["credit"]) for row in consumer_rows(subscription)] == [("w", 9)]
-    found = nothing_waits(subscription, "all done")
+    found = nothing_waits(subscription, "all done", world.wall)
     assert (found["text"], found["acked"], found["waiting"]) == ("all done", 3, 0)

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 def expire(engine: "Engine", partitions: Iterable[Partition], wall: int) -> None:
     """Settles what has expired in these partitions. The caller holds the engine's lock."""
-    if engine.retaining.time.is_paused:
+    if not engine.expiring:
+        return
+    time = engine.retaining.time
+    time.now_wall()  # Whether the clock can be believed is to be known before anything ends by it.
+    if time.is_paused:
         return
     for partition in partitions:
         if partition not in engine.expiring or partition.topic.is_removing:
@@ -32,6 +36,8 @@ def expire(engine: "Engine", partitions: Iterable[Partition], wall: int) -> None
 def expire_all(engine: "Engine", wall: int) -> int:
     """Settles everything that has expired; returns the wall time in ms of the next look."""
     expire(engine, list(engine.expiring), wall)
+    if engine.retaining.time.is_paused:
+        return NEVER  # It is looked at again when the time is confirmed.
     return min(map(next_expiry, engine.expiring), default=NEVER)
 
 

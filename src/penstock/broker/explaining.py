@@ -5,14 +5,21 @@ from typing import Any
 
 from penstock.batch import Batch
 from penstock.broker.looking import Looking
+from penstock.broker.wall import alert
 from penstock.delivery import admin, explain
 from penstock.delivery.dead import MARK
-from penstock.delivery.explain import Case
-from penstock.delivery.explain_consumer import Finding, explain_consumer, nothing_waits
+from penstock.delivery.explain_case import Case, Finding
+from penstock.delivery.explain_consumer import explain_consumer, nothing_waits
+from penstock.delivery.explain_keys import first_for
+from penstock.delivery.explain_kinds import ask_member, is_in_unit, topic_full
+from penstock.delivery.matching import pattern_of, topics_of
+from penstock.delivery.members import listed, members_of
 from penstock.delivery.retention import NEVER, due_at
 from penstock.delivery.state import Cursor, Subscription, Topic
 from penstock.vocabulary import names
-from penstock.vocabulary.errors import InvalidArgument
+from penstock.vocabulary.errors import InvalidArgument, UnknownSubscription
+from penstock.vocabulary.filters import is_pattern
+from penstock.vocabulary.message import Kind
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -40,16 +47,17 @@ class Explaining:
             if subscription is not None:
                 chosen = [admin.find_subscription(self.topic, subscription)]
             else:
-                durable = self.topic.durable_subscriptions()
-                chosen = sorted(durable, key=lambda each: each.name)
+                # A multicast is answered by its members, when it has any; else it comes last.
+                chosen = [s for s in listed(self.topic) if not (s.is_parent and members_of(s))]
+                chosen.sort(key=lambda each: each.is_parent)
+            full = topic_full(self.topic)
         places = self._places(position, id, key)
         if not chosen:
             return self._uncovered(places)
         found = [self._of(each, places, id, key, consumer) for each in chosen]
-        if len(found) == 1:
-            return found[0]
-        worst = next((f for f in found if f["reason"] not in _CALM), found[0])
-        return {**worst, "subscriptions": found}
+        if full is not None and places is None and consumer is None:
+            return {**full, "subscriptions": found}
+        return _worst(found, "subscriptions")
 
     # -- which message ---------------------------------------------------------------------------
 
@@ -116,15 +124,50 @@ class Explaining:
                     "topic": self.topic.name,
                     "subscription": subscription.name,
                 }
-            if consumer is not None and places is None:
-                return explain_consumer(subscription, consumer)
+        if subscription.is_parent:
+            return self._of_parent(subscription, places, id, key, consumer)
+        if consumer is not None and places is None:
+            return self._of_consumer(subscription, consumer)
         if places is None:
             return self._of_all(subscription)
         found = self._of_message(subscription, places, id, key)
         if consumer is not None:
-            with self.engine.lock:
-                found["asked"] = explain_consumer(subscription, consumer)
+            found["asked"] = self._of_consumer(subscription, consumer)
         return found
+
+    def _of_parent(
+        self, parent: Subscription, places: list[Place] | None, id: str | None,
+        key: bytes | str | None, consumer: str | None,
+    ) -> Finding:  # fmt: skip
+        """A multicast: each member has an answer of its own."""
+        with self.engine.lock:
+            found = sorted(members_of(parent), key=lambda each: each.name)
+            if consumer is not None:
+                found = [m for m in found if any(c.name == consumer for c in m.consumers or ())]
+                if not found:
+                    return explain_consumer(parent, consumer, self.engine.clock.wall())
+            else:
+                found = [each for each in found if each.is_durable]
+            answer = ask_member(parent)
+        rows = [self._of(each, places, id, key, consumer) for each in found]
+        return {**answer, "members": rows} if rows else answer
+
+    def _of_consumer(self, subscription: Subscription, consumer: str) -> Finding:
+        """Why a consumer gets nothing; where it holds keys, the first message it should get."""
+        with self.engine.lock:
+            wall = self.engine.clock.wall()
+            found = explain_consumer(subscription, consumer, wall)
+            if found["reason"] != "ready" or subscription.policy.kind is not Kind.KEY_SHARED:
+                return found
+            first = first_for(subscription, consumer, wall)
+            if first is None:
+                return found | {
+                    "reason": "nothing-waits",
+                    "text": f"no message waits whose key is with consumer {consumer!r}: what waits "
+                    "is for others",
+                }
+            cursor, offset = first
+            return found | self._explain(subscription, (cursor.partition.index, offset), None)
 
     def _of_message(
         self, subscription: Subscription, places: list[Place], id: str | None,
@@ -135,7 +178,7 @@ class Explaining:
         if key is not None and (place is None or self._is_done(subscription, place)):
             with self.engine.lock:
                 text = f"no unfinished message has the key {key!r}: nothing of it can be stuck"
-                return nothing_waits(subscription, text)
+                return nothing_waits(subscription, text, self.engine.clock.wall())
         if place is None:
             gone = self._find_dead(subscription, None, id)
             if gone is None:
@@ -164,10 +207,8 @@ class Explaining:
             ]
             if not oldest:
                 text = "every message is finished: publish something"
-                return nothing_waits(subscription, text)
-        found = [self._explain(subscription, place, None) for place in oldest]
-        worst = next((f for f in found if f["reason"] not in _CALM), found[0])
-        return worst if len(found) == 1 else {**worst, "partitions": found}
+                return nothing_waits(subscription, text, self.engine.clock.wall())
+        return _worst([self._explain(subscription, place, None) for place in oldest], "partitions")
 
     def _uncovered(self, places: list[Place] | None) -> Finding:
         """There is no durable subscription that could hand it out."""
@@ -179,8 +220,11 @@ class Explaining:
         }
         with self.engine.lock:
             until = [due_at(p) for p in self.topic.partitions if p.retained]
+            time, wall = self.engine.retaining.time, self.engine.clock.wall()
         if until and min(until) < NEVER:
             found["until"] = min(until) / 1000
+            if time.is_paused and min(until) <= wall:
+                found["reason"], found["text"] = "time-paused", alert(time.jumped_ms)
         if places:
             found["position"] = f"{places[0][0]}:{places[0][1]}"
         return found
@@ -188,8 +232,15 @@ class Explaining:
     def _explain(self, subscription: Subscription, place: Place, dead_at: str | None) -> Finding:
         with self.engine.lock:
             clock, cursor = self.engine.clock, self._cursor(subscription, place)
-            blocked = self.broker.keeper.state.blocked
-            case = Case(cursor, place[1], clock.now(), clock.wall(), dead_at, blocked)
+            state, name = self.broker.state, subscription.name.partition(names.MEMBER_MARK)[0]
+            whole = pattern_of(state, self.topic.name, name) if state.patterns else None
+            case = Case(
+                cursor, place[1], clock.now(), clock.wall(), dead_at,
+                blocked=self.broker.keeper.state.blocked,
+                jumped_ms=self.engine.retaining.time.jumped_ms,
+                pattern="" if whole is None else whole.pattern,
+                is_in_unit=is_in_unit(state, cursor, place[1]),
+            )  # fmt: skip
             return explain.explain_message(case)
 
     @staticmethod
@@ -209,7 +260,7 @@ class Explaining:
         return places[0] if places else None
 
 
-_CALM = explain.DONE_REASONS | {"nothing-waits", "ready", "settling", "unsynced"}
+_CALM = explain.DONE_REASONS | {"no-member", "nothing-waits", "ready", "settling", "unsynced"}
 """Of several answers, one of another kind comes first."""
 
 
@@ -217,9 +268,46 @@ def _bytes(key: bytes | str) -> bytes:
     return key.encode() if isinstance(key, str) else key
 
 
+def _worst(found: list[Finding], name: str) -> Finding:
+    """Of several answers one that asks for something, and all of them under `name`."""
+    worst = next((f for f in found if f["reason"] not in _CALM), found[0])
+    return worst if len(found) == 1 else {**worst, name: found}
+
+
 def explain_topic(
     broker: Looking, topic: str, subscription: str | None = None, *, position: str | None = None,
     id: str | None = None, key: bytes | str | None = None, consumer: str | None = None,
 ) -> Finding:  # fmt: skip
-    """Why something of a topic does not move; by id and by key, all held messages are looked at."""
-    return Explaining(broker, topic).answer(subscription, position, id, key, consumer)
+    """Why something of a topic, or of the topics of a pattern, does not move.
+
+    By id and by key, all held messages are looked at.
+    """
+    if not is_pattern(topic):
+        return Explaining(broker, topic).answer(subscription, position, id, key, consumer)
+    if position is not None:
+        raise InvalidArgument(
+            f"{topic!r} is a pattern, and position {position!r} is one in a single topic: name it"
+        )
+    with broker.engine.lock:
+        chosen = [
+            each.name
+            for each in broker.state.patterns.values()
+            if each.pattern == topic and subscription in {None, each.name}
+        ]
+        topics = [each.name for each in topics_of(broker.state, topic)]
+    if not chosen:
+        raise UnknownSubscription(
+            f"no subscription {subscription or ''!r} is over the pattern {topic!r}; ask for a topic"
+        )
+    if not topics:
+        return {
+            "reason": "no-topic",
+            "text": f"no topic matches the pattern {topic!r} yet: publish to one",
+            "pattern": topic,
+        }
+    rows = [
+        Explaining(broker, each).answer(name, None, id, key, consumer)
+        for each in topics
+        for name in chosen
+    ]
+    return _worst(rows, "topics")

@@ -39,6 +39,8 @@ class Multicasting:
         """Ends members nobody was attached to for too long. Under the lock."""
         if not self.state.multicasts or abs(wall - self._members_at) < CHECK_MS:
             return
+        if self.engine.retaining.time.is_paused:
+            return
         self._members_at = wall
         for parent in self.state.multicasts.values():
             for record in multicast.decide_forgotten(parent, wall):

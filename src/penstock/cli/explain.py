@@ -9,11 +9,17 @@ from penstock.cli.connection import opened
 from penstock.cli.output import YELLOW, Output, moment, number
 
 _TABLES = {
+    "topics": ("topic", "subscription", "position", "reason", "text"),
     "subscriptions": ("subscription", "position", "reason", "text"),
+    "members": ("subscription", "position", "reason", "text"),
     "partitions": ("position", "reason", "text"),
+    "readers": ("subscription", "owner", "progress", "planned"),
     "consumers": ("consumer", "state", "outstanding", "credit"),
 }
 """Lists of an answer, and their columns."""
+_TIMES = frozenset(("expires_at", "max_age_at", "since", "until"))
+_SAID = frozenset(("reason", "text", "partition", "offset", *_TABLES))
+"""What is not repeated among the details."""
 
 
 def add(parser: ArgumentParser) -> None:
@@ -43,31 +49,47 @@ async def run(arguments: Namespace, output: Output) -> int:
 
 def show(output: Output, found: Mapping[str, Any]) -> None:
     """One answer for people."""
-    for answer in (found, found.get("asked")):
+    for answer in (found, found.get("besides"), found.get("asked")):
         if answer is not None:
             output.say(f"{output.paint(answer['reason'], YELLOW)}: {answer['text']}")
-    output.say()
-    output.pairs(
-        {
-            name.replace("_", " "): moment(value) if name == "until" else _plain(value)
-            for name, value in found.items()
-            if name not in {"reason", "text", *_TABLES} and not isinstance(value, dict)
-        }
-    )
+    details = {
+        name.replace("_", " "): moment(value) if name in _TIMES else _plain(value)
+        for name, value in found.items()
+        if name not in _SAID and not isinstance(value, dict) and not _is_empty(value)
+    }
+    head = found.get("head")
+    if head is not None:
+        details["head"] = f"{head['position']} ({head['reason']})"
+    if details:
+        output.say()
+        output.pairs(details)
     for name, columns in _TABLES.items():
         rows = found.get(name)
         if rows:
             output.say()
             output.table(
                 [column.upper() for column in columns],
-                [[_plain(row.get(column)) for column in columns] for row in rows],
+                [[_cell(row, column) for column in columns] for row in rows],
             )
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value is False or value == ""
+
+
+def _cell(row: Mapping[str, Any], column: str) -> str:
+    """A value in a table; of a text only its beginning: asked for alone, a row says it all."""
+    if column == "text":
+        return str(row[column]).partition(";")[0].partition(". ")[0]
+    return _plain(row.get(column))
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
         return number(value)
     return "" if value is None else str(value)
 

@@ -6,6 +6,7 @@ attached = acked + leased + waiting + delayed + dead + expired + dropped
 import msgspec
 
 from penstock.delivery.state import Cursor, Subscription
+from penstock.vocabulary.message import Kind
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -45,6 +46,8 @@ def count_cursor(cursor: Cursor, wall: int = 0) -> Counts:
 
 def _not_due(cursor: Cursor, wall: int) -> int:
     """Messages that wait for their `deliver_at`, whether they were looked at or not."""
+    if cursor.subscription.policy.kind is Kind.READER:
+        return 0  # Readers get every message of a range, whatever its time.
     found = 0 if cursor.line is None else len(cursor.line.later)
     traits = cursor.partition.traits
     if traits is not None and traits.counts["due"]:

@@ -1,62 +1,73 @@
 """Why a message, a subscription or a consumer does not move: a stable reason, a sentence, details.
 
 `CHECKS` is asked in order, and the first check that knows the answer gives it. Each looks at one
-reason only; a new reason is a new check at its place in the line.
+reason only; a new reason is a new check at its place in the line. A check that knows which other
+message comes first names it as `head`: why that one waits is looked up here, one step far.
 """
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
-from penstock.delivery.explain_consumer import Finding, consumer_rows
+from penstock.delivery import explain_keys, explain_kinds, explain_line, explain_time
+from penstock.delivery.explain_case import (
+    Case,
+    Check,
+    Finding,
+    history,
+    is_waiting,
+    lease_of,
+    lease_until,
+    place,
+    seconds,
+)
+from penstock.delivery.explain_consumer import consumer_rows
 from penstock.delivery.offers import LOSSES_BEFORE_ISOLATION
-from penstock.delivery.state import Cursor, Lease, Subscription
+from penstock.delivery.state import Cursor, Subscription
 from penstock.vocabulary import names
-
-
-class Case(NamedTuple):
-    """One message of one subscription, and what is known besides the state."""
-
-    cursor: Cursor
-    offset: int
-    now: int
-    """Monotonic ms."""
-    wall: int
-    """Unix ms."""
-    dead_at: str | None = None
-    """Where it lies in the dead-letter topic, when it does."""
-    blocked: str = ""
-    """Why dead letters cannot be moved, when they cannot."""
-
-
-Check = Callable[[Case], Finding | None]
+from penstock.vocabulary.records import Outcome
 
 DONE_REASONS: Final = frozenset(
-    ("acked", "dead-lettered", "dropped", "expired", "finished", "lost", "not-covered")
+    (
+        "acked",
+        "dead-lettered",
+        "dropped",
+        "expired",
+        "finished",
+        "handed-over",
+        "lost",
+        "not-covered",
+    )
 )
 """Nothing will happen to such a message any more, and nothing needs to."""
 
 
 def explain_message(case: Case) -> Finding:
     """Why this message is where it is."""
-    for check in CHECKS:
-        found = check(case)
-        if found is not None:
-            return _place(case) | found
-    raise AssertionError("the last check always has an answer")
+    answers = (each for each in (check(case) for check in CHECKS) if each is not None)
+    found = _complete(case, next(answers))
+    if found["reason"] == "time-paused":
+        # It is handed out as if it had no end, so what else keeps it is worth knowing.
+        found["besides"] = _complete(case, next(answers))
+    return found
 
 
-def _place(case: Case) -> Finding:
-    partition = case.cursor.partition
-    subscription = case.cursor.subscription
-    return {
-        "reason": "",
-        "text": "",
-        "topic": partition.topic.name,
-        "subscription": subscription.name,
-        "position": f"{partition.index}:{case.offset}",
-        "partition": partition.index,
-        "offset": case.offset,
-    }
+def _complete(case: Case, found: Finding) -> Finding:
+    """An answer with its place, what its head waits for, and when it ends by itself."""
+    head = found.pop("head", None)
+    found = place(case) | found
+    if head is not None and not case.is_head:
+        cursor, offset = head
+        first = explain_message(case._replace(cursor=cursor, offset=offset, is_head=True))
+        found["head"] = first
+        found["text"] += f". Of {first['position']}: {first['text']}"
+    if case.pattern:
+        found["pattern"] = case.pattern
+    if found["reason"] not in DONE_REASONS and not case.is_head:
+        ends = explain_time.ending(case)
+        found |= ends
+        left = min(ends.values(), default=0) * 1000 - case.wall
+        if left > 0:
+            found["text"] += f". It ends by itself in {seconds(left)}"
+    return found
 
 
 # -- it is not there, or done --------------------------------------------------------------------
@@ -66,6 +77,9 @@ def _not_published(case: Case) -> Finding | None:
     end = case.cursor.partition.reserved
     if case.offset < end:
         return None
+    full = explain_kinds.topic_full(case.cursor.partition.topic)
+    if full is not None:
+        return full | {"end": end}
     return {
         "reason": "not-published",
         "text": f"it was not published yet: the partition ends before offset {end}; publish it, or "
@@ -125,10 +139,15 @@ def _dead_lettered(case: Case) -> Finding | None:
 
 
 def _finished(case: Case) -> Finding | None:
-    """What became of one message is not remembered, but known when the same became of all."""
+    """What became of a held message is known, of a removed one when the same became of all."""
     cursor = case.cursor
     if case.offset not in cursor.done:
         return None
+    if case.offset not in cursor.partition.released:
+        ending = cursor.otherwise.get(case.offset) if cursor.otherwise else None
+        name = (Outcome.ACKED if ending is None else Outcome(ending[0])).name.lower()
+        if name in _OUTCOMES:
+            return {"reason": name, "text": _OUTCOMES[name]}
     end = cursor.partition.next_offset
     total = max(0, end - cursor.first) - cursor.done.missing(cursor.first, end)
     for name, text in _OUTCOMES.items():
@@ -161,7 +180,7 @@ def _doomed(case: Case) -> Finding | None:
     if cursor.doomed is None or case.offset not in cursor.doomed:
         return None
     dead = _dead_topic(cursor.subscription)
-    details = {"dead_topic": dead, **_history(case)}
+    details = {"dead_topic": dead, **history(case)}
     if repr(dead) in case.blocked:
         return {
             "reason": "dead-letter-full",
@@ -176,25 +195,25 @@ def _doomed(case: Case) -> Finding | None:
 
 
 def _leased(case: Case) -> Finding | None:
-    lease = _lease_of(case.cursor, case.offset)
+    lease = lease_of(case.cursor, case.offset)
     if lease is None:
         return None
     name = lease.consumer.name
     if not lease.is_out:
         return {
             "reason": "settling",
-            "text": f"it goes to consumer {name!r} once its attempt is written down; ask again",
+            "text": f"it goes to consumer {name!r} once that is written down; ask again",
             "consumer": name,
-            **_history(case),
+            **history(case),
         }
     left = max(0, lease_until(lease, case.offset) - case.now)
     return {
         "reason": "leased",
-        "text": f"consumer {name!r} holds it for another {left / 1000:.1f} s at most: see what "
+        "text": f"consumer {name!r} holds it for another {seconds(left)} at most: see what "
         "it does; when the lease ends, or its connection, the message comes again",
         "consumer": name,
         "until": (case.wall + left) / 1000,
-        **_history(case),
+        **history(case),
         "attempt": lease.attempt,
     }
 
@@ -202,26 +221,27 @@ def _leased(case: Case) -> Finding | None:
 def _backing_off(case: Case) -> Finding | None:
     for due, start, end, due_wall, _ in case.cursor.delayed or ():
         if start <= case.offset < end:
-            history = _history(case)
-            why = f" ({history['last_reason']})" if history["last_reason"] else ""
+            known = history(case)
+            why = f" ({known['last_reason']})" if known["last_reason"] else ""
             return {
                 "reason": "backing-off",
-                "text": f"attempt {history['attempt']} failed{why}: it comes again in "
-                f"{max(0, due - case.now) / 1000:.1f} s; mend the cause meanwhile",
+                "text": f"attempt {known['attempt']} failed{why}: it comes again in "
+                f"{seconds(due - case.now)}; mend the cause meanwhile",
                 "until": due_wall / 1000,
-                **history,
+                **known,
             }
     return None
 
 
 def _settling(case: Case) -> Finding | None:
-    cursor, offset = case.cursor, case.offset
-    if offset >= cursor.next or _is_in(cursor.ready, offset) or _is_in(cursor.isolated, offset):
+    if is_waiting(case.cursor, case.offset):
         return None
+    what = "its ack is part of a unit that" if case.is_in_unit else "its ack or nack is decided and"
     return {
         "reason": "settling",
-        "text": "its ack or nack is decided and waits for its sync; ask again in a moment",
-        **_history(case),
+        "text": f"{what} waits for its sync; ask again in a moment",
+        "is_in_unit": case.is_in_unit,
+        **history(case),
     }
 
 
@@ -239,7 +259,7 @@ def _isolated(case: Case) -> Finding | None:
         "that holds nothing else, to find out whether it is to blame; let one finish its work",
         "losses": losses,
         "consumers": consumer_rows(cursor.subscription),
-        **_history(case),
+        **history(case),
     }
 
 
@@ -247,24 +267,11 @@ def _no_consumer(case: Case) -> Finding | None:
     subscription = case.cursor.subscription
     if subscription.consumers:
         return None
+    whole = f" of pattern {case.pattern!r}" if case.pattern else ""
     return {
         "reason": "no-consumer",
-        "text": f"no consumer is attached to subscription {subscription.name!r}: start one",
-        **_line(case),
-    }
-
-
-def _behind_others(case: Case) -> Finding | None:
-    line = _line(case)
-    if not line["ahead"]:
-        return None
-    head = _place(case._replace(offset=line["head"])) | _at_head(case._replace(offset=line["head"]))
-    return {
-        "reason": "behind-others",
-        "text": f"{line['ahead']} messages of its partition come first; of the first of them: "
-        f"{head['text']}",
-        "ahead": line["ahead"],
-        "head": head,
+        "text": f"no consumer is attached to subscription {subscription.name!r}{whole}: start one",
+        "ahead": explain_line.ahead_of(case),
     }
 
 
@@ -298,16 +305,26 @@ CHECKS: Final[tuple[Check, ...]] = (
     _not_published,
     _unsynced,
     _lost,
+    explain_kinds.seeking,
     _not_covered,
     _dead_lettered,
+    explain_kinds.handed_over,
     _finished,
+    explain_kinds.read_later,
     _doomed,
     _leased,
     _backing_off,
     _settling,
+    explain_time.not_due,
+    explain_time.over,
+    explain_kinds.member_away,
     _no_consumer,
     _isolated,
-    _behind_others,
+    explain_keys.behind_key,
+    explain_keys.behind_growth,
+    explain_keys.key_held,
+    explain_keys.at_holder,
+    explain_line.behind,
     _at_head,
 )
 
@@ -328,50 +345,3 @@ def oldest_unfinished(subscription: Subscription) -> list[tuple[Cursor, int]]:
 
 def _dead_topic(subscription: Subscription) -> str:
     return names.dead_topic(subscription.topic.name, subscription.name)
-
-
-def _history(case: Case) -> Finding:
-    """Attempts so far, and how the last one ended."""
-    trial = case.cursor.trial(case.offset)
-    reason, consumer = (case.cursor.reasons or {}).get(case.offset, ("", ""))
-    return {"attempt": trial.attempt, "last_reason": reason, "last_consumer": consumer}
-
-
-def _is_in(rows: list[tuple[int, int]] | None, offset: int) -> bool:
-    return any(start <= offset < end for start, end in rows or ())
-
-
-def _lease_of(cursor: Cursor, offset: int) -> Lease | None:
-    for consumer in cursor.subscription.consumers or ():
-        for lease in consumer.leases.values():
-            if (
-                lease.cursor is cursor
-                and lease.start <= offset < lease.end
-                and lease.mask() >> (offset - lease.start) & 1
-            ):
-                return lease
-    return None
-
-
-def lease_until(lease: Lease, offset: int) -> int:
-    """When the lease of this message ends, in monotonic ms."""
-    until = lease.deadline
-    for below, deadline in reversed(lease.marks or ()):
-        if offset < below:
-            until = deadline
-    return max(until, (lease.kept or {}).get(offset, 0))
-
-
-def _line(case: Case) -> Finding:
-    """How many messages of the partition are handed out before this one, and the first of them."""
-    cursor, offset = case.cursor, case.offset
-    rows = [*(cursor.ready or ())]
-    if offset >= cursor.next:
-        rows += cursor.done.gaps(cursor.next, offset)
-    ahead = 0
-    for start, end in rows:
-        if start <= offset < end:
-            ahead += offset - start
-            break
-        ahead += end - start
-    return {"ahead": ahead, "head": rows[0][0] if rows else offset}

@@ -1,18 +1,17 @@
 """Why a consumer gets nothing, or a subscription has nothing to hand out."""
 
-from typing import Any, Final
+from typing import Final
 
 from penstock.delivery.counts import count
+from penstock.delivery.explain_case import Finding
 from penstock.delivery.shared import waiting_count
 from penstock.delivery.state import Consumer, Subscription
-
-Finding = dict[str, Any]
-"""`reason` (a stable code), `text` (a sentence that says what to do next), and details."""
+from penstock.vocabulary.message import Kind
 
 
-def nothing_waits(subscription: Subscription, text: str) -> Finding:
+def nothing_waits(subscription: Subscription, text: str, wall: int) -> Finding:
     """There is no message that could be stuck."""
-    counts = count(subscription)
+    counts = count(subscription, wall)
     return {
         "reason": "nothing-waits",
         "text": text,
@@ -23,26 +22,41 @@ def nothing_waits(subscription: Subscription, text: str) -> Finding:
     }
 
 
-def explain_consumer(subscription: Subscription, name: str) -> Finding:
-    """Why this consumer gets nothing."""
+def explain_consumer(subscription: Subscription, name: str, wall: int) -> Finding:
+    """Why this consumer gets nothing; `wall` is now, in ms."""
     found = [c for c in subscription.consumers or () if c.name == name]
     if not found:
         known = [c.name for c in subscription.consumers or ()]
+        others = f"attached: {', '.join(map(repr, known)) or 'none'}"
+        if subscription.policy.kind is Kind.READER:
+            others = "it is a reader, which has none: use client.reader(…)"
         return {
             "reason": "no-consumer",
             "text": f"no consumer {name!r} is attached to subscription {subscription.name!r}; "
-            f"attached: {', '.join(map(repr, known)) or 'none'}",
+            f"{others}",
             "topic": subscription.topic.name,
             "subscription": subscription.name,
             "consumer": name,
             "consumers": consumer_rows(subscription),
         }
-    row = _consumer_row(found[0])
+    row = consumer_row(found[0])
+    if subscription.seeks:
+        return {
+            "reason": "seeking",
+            "text": "its subscription is being moved by a seek that is not durable yet; ask again "
+            "in a moment",
+            "topic": subscription.topic.name,
+            "subscription": subscription.name,
+            **row,
+        }
     reason, text = _CONSUMER_TEXTS[row["state"]]
     waiting = sum(waiting_count(cursor) for cursor in subscription.cursors)
     if row["state"] == "free" and not waiting:
-        idle = "nothing waits for it: everything is finished, held by others or backing off"
-        return nothing_waits(subscription, idle) | row
+        idle = (
+            "nothing waits for it: everything is finished, held by others, backing off, or waits "
+            "for its time"
+        )
+        return nothing_waits(subscription, idle, wall) | row
     return {
         "reason": reason,
         "text": text.format(**row),
@@ -90,10 +104,11 @@ _CONSUMER_TEXTS: Final = {
 
 def consumer_rows(subscription: Subscription) -> list[Finding]:
     """Every consumer with its credit."""
-    return [_consumer_row(consumer) for consumer in subscription.consumers or ()]
+    return [consumer_row(consumer) for consumer in subscription.consumers or ()]
 
 
-def _consumer_row(consumer: Consumer) -> Finding:
+def consumer_row(consumer: Consumer) -> Finding:
+    """One consumer with its credit, and whether it can take more."""
     if consumer.is_gone:
         state = "gone"
     elif not consumer.is_attached:

@@ -9,6 +9,7 @@ from typing import Final
 
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import close_bits
+from penstock.delivery.seek import note_ending
 from penstock.delivery.state import Consumer, Cursor, Lease, State, bit_ranges
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.records import Missed, Outcome, Ranges, Settled
@@ -100,3 +101,5 @@ def apply_missed(state: State, record: Missed, _effects: Effects) -> None:
     count = sum(end - start for start, end in record.ranges)
     cursor.acked -= count
     cursor.dropped += count
+    for start, end in record.ranges:
+        note_ending(cursor, start, end, Outcome.DROPPED)

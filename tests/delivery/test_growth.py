@@ -254,7 +254,7 @@ def test_a_grown_topic_survives_a_snapshot(world: World, topic: Topic) -> None:
         again.growth == topic.growth == [Growth(1, (3,), world.wall), Growth(2, (3, 2), world.wall)]
     )
     assert again.map is again.partitions
-    assert [c.first for c in admin.find_subscription(again, "late").cursors] == [3, 0, 0, 0]
+    assert [c.begin for c in admin.find_subscription(again, "late").cursors] == [3, 0, 0, 0]
     assert [c.attached for c in admin.find_subscription(again, "billing").cursors] == [3, 2, 0, 0]
 
 

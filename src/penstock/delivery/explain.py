@@ -111,17 +111,17 @@ def _lost(case: Case) -> Finding | None:
 def _not_covered(case: Case) -> Finding | None:
     cursor, aimed = case.cursor, case.cursor.partition.aimed
     is_for_another = aimed is not None and case.offset in aimed and case.offset in cursor.done
-    if case.offset >= cursor.first and not is_for_another:
+    if case.offset >= cursor.begin and not is_for_another:
         return None
     why = (
         "it was sent back to another subscription only"
         if is_for_another
-        else f"it was published before the start of the subscription at offset {cursor.first}"
+        else f"it was published before the start of the subscription at offset {cursor.begin}"
     )
     return {
         "reason": "not-covered",
         "text": f"the subscription does not cover it: {why}; create one that starts earlier",
-        "first": cursor.first,
+        "first": cursor.begin,
     }
 
 
@@ -149,7 +149,7 @@ def _finished(case: Case) -> Finding | None:
         if name in _OUTCOMES:
             return {"reason": name, "text": _OUTCOMES[name]}
     end = cursor.partition.next_offset
-    total = max(0, end - cursor.first) - cursor.done.missing(cursor.first, end)
+    total = max(0, end - cursor.begin) - cursor.done.missing(cursor.begin, end)
     for name, text in _OUTCOMES.items():
         if getattr(cursor, name) == total:
             return {"reason": name, "text": text}

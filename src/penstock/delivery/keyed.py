@@ -222,6 +222,9 @@ def _fences(cursor: Cursor) -> Iterator[tuple[int, Numbers]]:
                 continue
             left = offsets_in(other.done.gaps(other.done.floor, end))
             hashes = hashes_of(other, left)
+            traits = other.partition.traits
+            if traits is not None and traits.counts["due"]:
+                hashes = hashes[traits.of("due", left) == 0]  # a time of its own leaves key order
             if (hashes != 0).any():
                 ends = growth.ends
                 start = ends[partition.index] if partition.index < len(ends) else 0

@@ -48,9 +48,6 @@ SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra("finished", dump_finished, load_finished),
     Extra(
-        "first", lambda cursor: cursor.first or None, lambda c, first: setattr(c, "first", first)
-    ),
-    Extra(
         "begin",
         lambda cursor: cursor.begin or None,
         lambda cursor, found: setattr(cursor, "begin", found),

@@ -208,7 +208,7 @@ class Cursor:
 
     __slots__ = (
         "acked", "attached", "begin", "dead", "delayed", "done", "doomed", "dropped", "expired",
-        "finished", "first", "isolated", "leased", "line", "moving", "next", "otherwise",
+        "finished", "isolated", "leased", "line", "moving", "next", "otherwise",
         "partition", "ready", "reasons", "settling", "strict_below", "subscription", "trials",
         "voided",
     )  # fmt: skip
@@ -216,8 +216,6 @@ class Cursor:
     def __init__(self, subscription: Subscription, partition: Partition, start: int) -> None:
         self.subscription = subscription
         self.partition = partition
-        self.first = start
-        """The first offset it covers; what lies below was never its business."""
         self.done = RangeSet(start)
         self.trials: RangeMap | None = None
         self.delayed: list[tuple[int, int, int, int, int]] | None = None

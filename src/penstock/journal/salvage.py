@@ -88,7 +88,7 @@ class Survey(msgspec.Struct):
         return [each.found for each in self.snapshots if each.found is not None]
 
     def places(self) -> dict[int, SegmentFile]:
-        """Segment files by their place in the log; of two that claim one, the one whose header does.
+        """Segment files by place in the log; of two that claim one, the one whose header does.
 
         A spare file may hold groups of another place, left there by whatever damaged the store.
         """

@@ -17,6 +17,7 @@ from penstock.delivery.holding import (
     release_mask,
     remove,
     retain,
+    wait_again,
 )
 from penstock.delivery.leases import make_ready, withdraw
 from penstock.delivery.policies import (
@@ -410,7 +411,9 @@ def _subscription_created(state: State, record: r.SubscriptionCreated, effects: 
     subscription.is_pending = False
     start_cursors(subscription, record.starts)
     for cursor in subscription.cursors:
-        drop_retained(cursor.partition, cursor.done.floor, cursor.partition.next_offset)
+        partition, floor = cursor.partition, cursor.done.floor
+        drop_retained(partition, floor, partition.next_offset)
+        wait_again(partition, floor, partition.next_offset, effects)
     assert topic is subscription.topic
     effects.dirty[subscription] = None
 

@@ -12,7 +12,13 @@ from typing import Final
 import numpy as np
 
 from penstock.delivery.line import Line, Segment, absorb, offsets_in, same_history
-from penstock.delivery.offers import LOSSES_BEFORE_ISOLATION, Offer, offer_set, places_in
+from penstock.delivery.offers import (
+    LOSSES_BEFORE_ISOLATION,
+    Offer,
+    offer_set,
+    places_in,
+    stop_saving,
+)
 from penstock.delivery.state import Consumer, Cursor, Lease, State, Subscription, Trial
 from penstock.delivery.traits import Numbers, Offsets, Traits
 from penstock.vocabulary.limits import SLICE_COUNT_MAX
@@ -137,6 +143,8 @@ def dispatch(state: State, subscription: Subscription, now: int, wall: int) -> l
     keys.join_and_leave(attached)
     keys.move(subscription, now)
     turn = Turn(state, keys, now)
+    if subscription.is_saving:
+        stop_saving(subscription)
     for cursor in subscription.cursors:
         absorb(cursor, wall, 0)
         is_changed = True
@@ -315,7 +323,7 @@ def _dispatch_isolated(turn: Turn, cursor: Cursor) -> None:
         if consumer is None or keys.holder[slot] != keys.target[slot] or is_behind:
             waiting.append((start, end))
         elif consumer.outstanding:
-            consumer.is_saving = True
+            consumer.is_saving = cursor.subscription.is_saving = True
             waiting.append((start, end))
         else:
             consumer.is_saving = False

@@ -7,7 +7,7 @@ move: a message that comes again leaves the count in which it ended.
 from typing import Final
 
 from penstock.delivery.effects import Effects
-from penstock.delivery.holding import drop_retained, lose, release
+from penstock.delivery.holding import drop_retained, lose, release, wait_again
 from penstock.delivery.leases import void_leases
 from penstock.delivery.ranges import RangeMap
 from penstock.delivery.state import Cursor, State, Subscription
@@ -62,7 +62,7 @@ def _move(cursor: Cursor, place: int, effects: Effects) -> None:
     end = cursor.partition.next_offset
     void_leases(cursor, 0, end)
     cursor.trials = cursor.reasons = cursor.doomed = cursor.delayed = None
-    cursor.ready = cursor.isolated = None
+    cursor.ready = cursor.isolated = cursor.line = None
     cursor.next = place
     for low, high in cursor.done.add(0, place):
         cursor.dropped += high - low
@@ -72,6 +72,7 @@ def _move(cursor: Cursor, place: int, effects: Effects) -> None:
         _reopen(cursor, low, high)
     cursor.begin = min(cursor.begin, place)
     drop_retained(cursor.partition, place, end)
+    wait_again(cursor.partition, place, end, effects)
 
 
 def _finished(cursor: Cursor, start: int, end: int) -> list[tuple[int, int]]:

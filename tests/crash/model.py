@@ -53,12 +53,14 @@ class Topic:
     subs: dict[str, Sub] = field(default_factory=dict)
     publishers: dict[tuple[int, bytes], tuple[int, int]] = field(default_factory=dict)
     """(partition, publisher) → (epoch, last sequence)."""
+    origins: dict[Spot, int] = field(default_factory=dict)
+    """Of dead letters: the partition each came from."""
 
     def copy(self) -> "Topic":
         subs = {name: sub.copy() for name, sub in self.subs.items()}
         return Topic(
             self.born, self.policy, list(self.ends), dict(self.held), set(self.retained), subs,
-            dict(self.publishers),
+            dict(self.publishers), dict(self.origins),
         )  # fmt: skip
 
     def release(self, spots: Iterable[Spot]) -> None:
@@ -113,6 +115,11 @@ class Model:
     def create_topic(self, name: str, partitions: int, policy: TopicPolicy) -> None:
         self.births += 1
         self.topics[name] = Topic(self.births, policy, [0] * partitions)
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """More partitions, all of them empty; who subscribed gets what comes there."""
+        ends = self.topics[name].ends
+        ends.extend([0] * (partitions - len(ends)))
 
     def delete_topic(self, name: str) -> None:
         del self.topics[name]
@@ -180,10 +187,11 @@ class Model:
         grave = f"{topic}.dead.{name}"
         if grave not in self.topics:
             policy = TopicPolicy(retain_s=None, dead_of=f"{topic}\n{name}")
-            self.create_topic(grave, len(home.ends), policy)
+            self.create_topic(grave, 1, policy)
         there = self.topics[grave]
         for spot in spots:
-            self._store(there, spot[0] % len(there.ends), home.held[spot], list(there.subs))
+            fresh = self._store(there, 0, home.held[spot], list(there.subs))
+            there.origins[fresh] = spot[0]
             del sub.unfinished[spot]
             sub.dead += 1
             home.release([spot])
@@ -193,7 +201,8 @@ class Model:
         home, there = self.topics[topic], self.topics[f"{topic}.dead.{name}"]
         for spot in spots:
             item = there.held[spot]
-            fresh = (spot[0] % len(home.ends), home.ends[spot[0] % len(home.ends)])
+            origin = there.origins[spot]
+            fresh = (origin, home.ends[origin])
             home.ends[fresh[0]] += 1
             home.held[fresh] = item
             home.subs[name].unfinished[fresh] = 0

@@ -6,7 +6,7 @@ Numbers that may be one of two values are kept as (lowest, highest).
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 WAITING, LEASED, DELAYED, DOOMED = "waiting", "leased", "delayed", "doomed"
 ACKED, DEAD, EXPIRED, DROPPED = "acked", "dead", "expired", "dropped"
@@ -143,8 +143,8 @@ class Topic:
     held: set[Place] = field(default_factory=set)
     ids: dict[tuple[int, str], tuple[int, bool]] = field(default_factory=dict)
     """(partition, id) → when it was stored, and whether a redrive makes that uncertain."""
-    dead: dict[str, list[tuple[Place, Fact]]] = field(default_factory=dict)
-    """Dead letters of a subscription: their place there."""
+    dead: dict[str, list[tuple[Place, Fact, int]]] = field(default_factory=dict)
+    """Dead letters of a subscription: their place there, and the partition they came from."""
     replay_ms: int = 0
     keep_last: int = 0
     keep_from: dict[int, int] = field(default_factory=dict)
@@ -188,10 +188,9 @@ def replace(topic: Topic, partition: int, id: str, upto: int) -> None:
         if sub.rules.kind == "reader":
             continue
         for place, entry in sub.entries.items():
-            fact = topic.facts[place]
-            if place[0] == partition and place[1] < upto and fact.id == id:
-                if entry.state in (WAITING, DELAYED):
-                    sub.end(place, DROPPED)
+            is_older = place[0] == partition and place[1] < upto and topic.facts[place].id == id
+            if is_older and entry.state in (WAITING, DELAYED):
+                sub.end(place, DROPPED)
 
 
 def subscribe(topic: Topic, sub: Sub, clock: Clock) -> None:

@@ -192,7 +192,7 @@ def churn(messages: int, moves: int, seed: int) -> Churn:
     while run.moves < moves:
         run.publish(messages // moves)
         count = len(run.workers)
-        is_joining = count < 2 or (count < WORKERS_MAX and run.rnd.random() < 0.5)  # noqa: PLR2004
+        is_joining = count < 2 or (count < WORKERS_MAX and run.rnd.random() < 0.5)
         if is_joining:
             run.join()
         else:

@@ -4,23 +4,19 @@ An operation is a method and a row of `operations`. Each step draws from a chanc
 own, so that a failing run can be cut down to the steps that matter.
 """
 
-from copy import deepcopy
 from random import Random
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from penstock.batch import Batch, encode_many
+from penstock.batch import Batch
 from penstock.batch.frame import Slice
 from penstock.broker.broker import Stored
-from penstock.broker.mailbox import DIRECT, Pending
-from penstock.delivery.settle import merge
+from penstock.broker.mailbox import Pending
 from penstock.delivery.state import Cursor, Subscription
-from penstock.vocabulary.claims import Claim
-from penstock.vocabulary.message import Kind, Message
+from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import OnDuplicate, Retry, SubscriptionPolicy, TopicPolicy
-from penstock.vocabulary.records import Cause
-from tests.broker.rig import NAMED, Rig, Worker
+from tests.broker.rig import Rig, Worker
 from tests.model import book, watch
-from tests.model.book import DEAD, DELAYED, DOOMED, ENDED, LEASED, WAITING, Fact, Place, Sub, demand
+from tests.model.book import DEAD, DOOMED, Fact, Place, Sub, demand
 
 KEYS: Final = ("ant", "bee", "cow", "dog", "eel")
 IDS: Final = ("i1", "i2", "i3", "i4")
@@ -43,7 +39,7 @@ class Handout:
 class Driver:
     """A broker without threads, the book about it, and what compares the two."""
 
-    operations: dict[str, int]
+    operations: ClassVar[dict[str, int]]
     """Names of methods, and how often each is drawn."""
 
     def __init__(self, seed: int) -> None:
@@ -107,20 +103,20 @@ class Driver:
                 if dead is None:
                     continue
                 rows = topic.dead.setdefault(name, [])
-                known = {place for place, _ in rows}
+                known = {place for place, _, _ in rows}
                 for partition, frame in self.rig.broker.held(dead.name):
                     view = Batch(frame.batch)
                     for offset, index in zip(frame.offsets, frame.indexes, strict=True):
                         if (partition, offset) not in known:
-                            headers = (view.headers or {})[index] or {}
-                            row = self._died(topic, sub, headers, view.bodies[index])
-                            rows.append(((partition, offset), row))
+                            headers = (view.headers[index] if view.headers else None) or {}
+                            home, fact = self._died(topic, sub, headers, view.bodies[index])
+                            rows.append(((partition, offset), fact, home))
                             known.add((partition, offset))
                         known.discard((partition, offset))
                 demand(not known, f"{dead.name} lost its dead letters {known}")
 
     @staticmethod
-    def _died(topic: book.Topic, sub: Sub, headers: dict[str, str], body: Any) -> Fact:
+    def _died(topic: book.Topic, sub: Sub, headers: dict[str, str], body: Any) -> tuple[int, Fact]:
         place = (
             int(headers["penstock-dead-partition"]), int(headers["penstock-dead-offset"]),
         )  # fmt: skip
@@ -128,7 +124,7 @@ class Driver:
         demand(entry.state == DOOMED or entry.may_die, f"{place} is a dead letter, was {entry}")
         demand(body == fact.body, f"dead letter of {place} has body {body!r}")
         sub.end(place, DEAD)
-        return fact
+        return place[0], fact
 
     def see_deliveries(self) -> None:
         """In the order in which they were decided."""

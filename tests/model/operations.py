@@ -117,9 +117,7 @@ class Operations(Driver):
                 rows.append((place[1], place[1] + 1))
         ranges: dict[int, Ranges] = {lease: merge(rows) for lease, rows in begun.items()}
         worker = self.workers[number]
-        self.rig.broker.detach(
-            worker.consumer, ranges, DIRECT, lambda _: None, is_clean=is_clean
-        )
+        self.rig.broker.detach(worker.consumer, ranges, DIRECT, lambda _: None, is_clean=is_clean)
         del sub.workers[number]
         for place in held:
             entry = sub.entries[place]
@@ -157,11 +155,7 @@ class Operations(Driver):
     def _is_mine(sub: Sub, handout: Handout, offset: int) -> bool:
         """True when this consumer holds the message in this lease."""
         entry = sub.entries.get((handout.part.partition, offset))
-        return (
-            entry is not None
-            and entry.state == LEASED
-            and entry.lease == handout.part.lease_id
-        )
+        return entry is not None and entry.state == LEASED and entry.lease == handout.part.lease_id
 
     def _accepted(
         self, handout: Handout, sub: Sub, places: list[Place], refused: list[Any]
@@ -312,7 +306,7 @@ class Operations(Driver):
         chosen = rows[:limit]
         demand(count == len(chosen), f"redrive moved {count}, must move {len(chosen)}")
         topic.dead[name] = rows[len(chosen) :]
-        for (partition, _), fact in chosen:
+        for _, fact, partition in chosen:
             fresh = Fact(fact.body, fact.key, fact.id, fact.priority, only_for=name)
             book.publish(topic, partition, fresh, self.clock)
             if fact.id is not None:

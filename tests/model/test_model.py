@@ -29,13 +29,13 @@ def test_the_broker_does_what_the_model_allows_for_long(first: int, tally: Tally
 
 
 def test_a_broker_that_forgets_an_ack_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    finish = Operations._finish  # noqa: SLF001 - the test breaks what the driver tells the broker
+    finish = Operations._finish
     told: list[int] = []
 
     def forget(self: Operations, *arguments: object) -> None:
         told.append(1)
         broker = self.rig.broker
-        if len(told) == 3:  # noqa: PLR2004 - any but the first
+        if len(told) == 3:
             with monkeypatch.context() as patch:
                 patch.setattr(broker, "ack", lambda *_: [])
                 finish(self, *arguments)  # type: ignore[arg-type]

@@ -13,7 +13,9 @@ from tests.model.book import (
     ENDED,
     EXPIRED,
     LEASED,
+    NEVER,
     WAITING,
+    Broken,
     Clock,
     Entry,
     Fact,
@@ -72,9 +74,7 @@ def deliver(
     entry.is_fresh = True
 
 
-def check_key(
-    topic: Topic, sub: Sub, worker: int, place: Place, clock: Clock, name: str
-) -> None:
+def check_key(topic: Topic, sub: Sub, worker: int, place: Place, clock: Clock, name: str) -> None:
     """K1 to K4: one consumer holds a key, in order, and it moves only when nothing is out."""
     fact = topic.facts[place]
     if fact.key is None:
@@ -89,7 +89,8 @@ def check_key(
             is_before = entry.state in (WAITING, DELAYED) and not entry.may_die
             is_over = 0 < rival.expires_at <= clock.wall
             is_over = is_over or clock.wall - rival.published_at >= topic.max_age_ms
-            demand(not is_before or is_over, f"{name} went before {other} of its key: {entry}")
+            if is_before and not is_over:
+                raise Broken(f"{name} went before {other} of its key: {entry}")
     for key, holder, until in sub.ghosts:
         is_busy = key == fact.key and holder != worker and holder in sub.workers
         demand(not is_busy or until <= clock.now, f"{name}: another may still be at work on it")
@@ -116,7 +117,8 @@ def check_priority(
         is_first = rival.priority > fact.priority or (
             rival.priority == fact.priority and other[0] == place[0] and other[1] < place[1]
         )
-        demand(not is_first, f"{name} of priority {fact.priority} went before {other} {rival}")
+        if is_first:
+            raise Broken(f"{name} of priority {fact.priority} went before {other} {rival}")
 
 
 def _is_behind(topic: Topic, sub: Sub, place: Place) -> bool:
@@ -131,7 +133,9 @@ def _is_behind(topic: Topic, sub: Sub, place: Place) -> bool:
 # -- after a step ----------------------------------------------------------------------------------
 
 
-def see_endings(topic: Topic, sub: Sub, cursors: list[Cursor], clock: Clock, *, waited: bool) -> None:
+def see_endings(
+    topic: Topic, sub: Sub, cursors: list[Cursor], clock: Clock, *, waited: bool
+) -> None:
     """What time alone ended: messages that expired, and those over their topic's age."""
     for place in sub.open():
         fact, entry = topic.facts[place], sub.entries[place]
@@ -166,11 +170,13 @@ def check_counts(topic: Topic, sub: Sub, cursors: list[Cursor], clock: Clock) ->
         partition = cursor.partition.index
         name = f"{topic.name}/{sub.name} partition {partition}"
         found = count_cursor(cursor, clock.wall)
-        demand(unexplained(found) == 0, f"{name}: {unexplained(found)} unexplained in {found}")
+        if unexplained(found):
+            raise Broken(f"{name}: {unexplained(found)} unexplained in {found}")
         sums = sub.sums.get(partition, {})
         for word in ("attached", "acked", DEAD, EXPIRED, DROPPED):
             real, right = getattr(found, word), sums.get(word, 0)
-            demand(real == right, f"{name}: {word} is {real}, must be {right}: {found}")
+            if real != right:
+                raise Broken(f"{name}: {word} is {real}, must be {right}: {found}")
         rows = [
             (topic.facts[p], e)
             for p, e in sub.entries.items()
@@ -185,9 +191,6 @@ def check_counts(topic: Topic, sub: Sub, cursors: list[Cursor], clock: Clock) ->
             high >= found.delayed >= low or not is_timed,
             f"{name}: delayed is {found.delayed}, must be {low}…{high}",
         )
-
-
-NEVER = book.NEVER
 
 
 def _is_later(fact: Fact, entry: Entry, clock: Clock, due: int) -> bool:
@@ -219,17 +222,23 @@ def check_waiting(topic: Topic, sub: Sub, clock: Clock) -> None:
             continue
         if is_keyed and fact.key is None and place[1] in slots:
             continue
-        demand(False, f"{topic.name}/{sub.name} {place} idles beside free consumers {free}: {entry}")
+        raise Broken(f"{topic.name}/{sub.name} {place} idles beside {free}: {entry}")
 
 
-def check_held(topic: Topic, real: set[Place], readers: dict[Place, bool], clock: Clock, *, waited: bool) -> None:
+def check_held(
+    topic: Topic, real: set[Place], readers: dict[Place, bool], clock: Clock, *, waited: bool
+) -> None:
     """What must be held is held, and nothing else where that can be said exactly."""
     newest: dict[tuple[int, str | None], list[Place]] = {}
     for place in sorted(topic.facts):
         fact = topic.facts[place]
         if fact.only_for is None and place[1] >= topic.keep_from.get(place[0], 0):
             newest.setdefault((place[0], fact.key), []).append(place)
-    kept = {p for rows in newest.values() for p in rows[-topic.keep_last :]} if topic.keep_last else set()
+    kept = (
+        {p for rows in newest.values() for p in rows[-topic.keep_last :]}
+        if topic.keep_last
+        else set()
+    )
     wanted = {place for sub in topic.subs.values() for place in sub.open()}
     for place, fact in topic.facts.items():
         name = f"{topic.name} {place}"
@@ -248,18 +257,16 @@ def check_held(topic: Topic, real: set[Place], readers: dict[Place, bool], clock
         elif not must and not topic.replay_ms and not topic.keep_last:
             demand(not is_held, f"{name} is held although nobody needs it")
         since = clock.wall - max(fact.kept_since, fact.published_at)
-        is_over = since >= topic.max_age_ms + book.ROW_MS and waited
-        demand(
-            not (is_held and is_over and not readers.get(place)),
-            f"{name} is held although it is over the age of its topic",
-        )
+        if is_held and waited and since >= topic.max_age_ms + book.ROW_MS:
+            demand(readers.get(place), f"{name} is held although it is over its topic's age")
     topic.held &= real
 
 
 def check_doomed(topic: Topic, sub: Sub) -> None:
     """D3: at the limit a message is a dead letter."""
     for place, entry in sub.entries.items():
-        demand(entry.state != DOOMED, f"{topic.name}/{sub.name} {place} is no dead letter: {entry}")
+        if entry.state == DOOMED:
+            raise Broken(f"{topic.name}/{sub.name} {place} is no dead letter: {entry}")
         if entry.may_die:
             entry.may_die = False
             low, high = entry.counted

@@ -152,3 +152,15 @@ def test_priority_counts_over_all_partitions_of_a_key_shared_subscription() -> N
         got += worker.bodies
         rig.ack(worker, worker.take_one())
     assert got == [b"high", b"low", b"lower"]
+
+
+def test_whoever_loses_a_message_to_its_age_is_handed_the_next() -> None:
+    rig = Rig()
+    rig.broker.create_topic("orders", 1, TopicPolicy(max_age_s=10))
+    worker = rig.attach(credit=1, policy=SubscriptionPolicy(lease_s=HOUR_S))
+    rig.publish("orders", b"old")
+    rig.wait(6)
+    rig.publish("orders", b"new")
+    rig.wait(6)
+    assert worker.bodies == [b"old", b"new"]
+    assert rig.counts().dropped == 1

@@ -140,6 +140,7 @@ def remove(partition: Partition, ranges: Ranges, effects: Effects) -> None:
                 forget_trials(cursor, low, high)
                 void_leases(cursor, low, high)
                 withdraw(cursor, low, high)
+                effects.dirty[subscription] = None  # Whoever held them can take others.
         drop_retained(partition, start, end)
         release(partition, start, end, effects, is_forced=True)
 

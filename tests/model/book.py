@@ -12,7 +12,7 @@ WAITING, LEASED, DELAYED, DOOMED = "waiting", "leased", "delayed", "doomed"
 ACKED, DEAD, EXPIRED, DROPPED = "acked", "dead", "expired", "dropped"
 ENDED: Final = frozenset({ACKED, DEAD, EXPIRED, DROPPED})
 NEVER: Final = 1 << 62
-ROW_MS: Final = 2_000
+ROW_MS: Final = 3_000
 """What a rule about age removes may stay this much longer."""
 LOOK_MS: Final = 1_000
 """What has expired may wait this long for the next look."""

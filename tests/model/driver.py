@@ -4,13 +4,12 @@ An operation is a method and a row of `operations`. Each step draws from a chanc
 own, so that a failing run can be cut down to the steps that matter.
 """
 
+from collections.abc import Callable
 from random import Random
 from typing import Any, ClassVar, Final
 
 from penstock.batch import Batch
 from penstock.batch.frame import Slice
-from penstock.broker.broker import Stored
-from penstock.broker.mailbox import Pending
 from penstock.delivery.state import Cursor, Subscription
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import OnDuplicate, Retry, SubscriptionPolicy, TopicPolicy
@@ -56,7 +55,7 @@ class Driver:
         self.is_waiting = False
         self.is_quiet = False
         """In this step nothing comes back that was out."""
-        self.pending: list[tuple[str, int, list[Fact], Pending]] = []
+        self.pending: list[tuple[str, int, list[Fact], Callable[[], Any]]] = []
         self.done: list[str] = []
         rnd = Random(f"{seed}")
         for name in ("a", "b"):
@@ -93,8 +92,8 @@ class Driver:
 
     def see_published(self) -> None:
         waiting, self.pending = self.pending, []
-        for name, partition, facts, pending in waiting:
-            self.stored(self.topics[name], partition, facts, pending.wait())
+        for name, partition, facts, answer in waiting:
+            self.stored(self.topics[name], partition, facts, answer())
 
     def see_dead(self) -> None:
         for topic in self.topics.values():
@@ -221,7 +220,7 @@ class Driver:
             for sub in topic.subs.values():
                 sub.workers.pop(worker, None)
 
-    def stored(self, topic: book.Topic, partition: int, facts: list[Fact], answer: Stored) -> None:
+    def stored(self, topic: book.Topic, partition: int, facts: list[Fact], answer: Any) -> None:
         """The publisher has its answer: what of it is new, and what it replaced."""
         everything = range(len(facts)) if answer.kept is None else answer.kept
         kept = set() if answer.is_duplicate else set(everything)

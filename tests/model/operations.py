@@ -2,6 +2,7 @@
 
 import re
 from copy import deepcopy
+from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
@@ -9,10 +10,13 @@ from penstock.batch import Batch, encode_many
 from penstock.batch.frame import Slice
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.delivery.settle import merge
+from penstock.delivery.units import Claims
 from penstock.vocabulary.claims import Claim
+from penstock.vocabulary.errors import AckRefused
 from penstock.vocabulary.message import Message
 from penstock.vocabulary.policy import Retry
 from penstock.vocabulary.records import Cause, Ranges
+from penstock.vocabulary.units import Part, UnitWish
 from tests.broker.rig import NAMED, Worker
 from tests.model import book
 from tests.model.book import DELAYED, ENDED, LEASED, WAITING, Fact, Place, Sub, demand
@@ -25,7 +29,7 @@ class Operations(Driver):
     """A driver and everything it may do."""
 
     operations: ClassVar[dict[str, int]] = {
-        "publish": 24, "join": 12, "ack": 24, "nack": 10, "reject": 2, "hand_back": 3,
+        "publish": 24, "join": 12, "ack": 24, "unit": 6, "nack": 10, "reject": 2, "hand_back": 3,
         "extend": 3, "leave": 4, "vanish": 2, "wait": 14, "seek": 3, "redrive": 2, "purge": 1,
         "alter_topic": 2, "alter_sub": 2, "subscribe": 2, "unsubscribe": 1, "read": 4,
         "snapshot": 2, "compact": 2, "restart": 2, "crash": 2, "burst": 4,
@@ -34,6 +38,16 @@ class Operations(Driver):
     # -- publishing --------------------------------------------------------------------------------
 
     def publish(self, rnd: Random) -> None:
+        topic, part, facts = self._part(rnd)
+        pending = Pending()
+        self.rig.broker.publish(
+            topic.name, part.partition, part.batch, part.count, NAMED, 0, part.sequence, DIRECT,
+            pending,
+        )  # fmt: skip
+        self.pending.append((topic.name, part.partition, facts, pending.wait))
+
+    def _part(self, rnd: Random) -> tuple[book.Topic, Part, list[Fact]]:
+        """A batch for some topic, with the next numbers of its publisher."""
         topic = rnd.choice(list(self.topics.values()))
         partition = rnd.randrange(topic.partitions)
         facts = [self._fact(rnd, topic, partition) for _ in range(rnd.choice((1, 1, 2, 4, 12)))]
@@ -45,15 +59,38 @@ class Operations(Driver):
             )
             for f in facts
         ]  # fmt: skip
-        pending = Pending()
         place = (topic.name, partition)
         sequence = self.rig.sequences.get(place, 0)
         self.rig.sequences[place] = sequence + len(facts)
-        self.rig.broker.publish(
-            topic.name, partition, encode_many(messages), len(facts), NAMED, 0, sequence, DIRECT,
-            pending,
-        )  # fmt: skip
-        self.pending.append((topic.name, partition, facts, pending))
+        part = Part(topic.name, partition, encode_many(messages), len(facts), 0, sequence)
+        return topic, part, facts
+
+    def unit(self, rnd: Random) -> None:
+        """Publishes and acks as one: all of it happens, or nothing."""
+        chosen = self._claim(rnd)
+        before = dict(self.rig.sequences)
+        parts = [self._part(rnd) for _ in range(rnd.randint(0 if chosen else 1, 2))]
+        number = self.rig.sequences.get("unit", 0)
+        self.rig.sequences["unit"] = number + 1
+        wish = UnitWish(NAMED, 0, number, [part for _, part, _ in parts])
+        pending = Pending()
+        acks: Claims = [] if chosen is None else [(chosen[2].consumer, [chosen[3]])]
+        try:
+            self.rig.broker.commit_unit(wish, acks, DIRECT, pending)
+        except AckRefused:
+            assert chosen is not None
+            handout, sub, _, _, places = chosen
+            is_mine = all(self._is_mine(sub, handout, place[1]) for place in places)
+            demand(not is_mine, f"a unit was refused whose acks are good: {places}")
+            self.rig.sequences = before
+            return
+        if chosen is not None:
+            handout, sub, _, _, places = chosen
+            for place in self._accepted(handout, sub, places, []):
+                sub.end(place, book.ACKED)
+        for index, (topic, part, facts) in enumerate(parts):
+            answer = partial(_answer_of, pending, index)
+            self.pending.append((topic.name, part.partition, facts, answer))
 
     def _fact(self, rnd: Random, topic: book.Topic, partition: int) -> Fact:
         self.bodies += 1
@@ -451,7 +488,7 @@ class Operations(Driver):
         self.is_burst = True
         for _ in range(rnd.randint(1, 6)):
             self.is_waiting = False
-            getattr(self, rnd.choice(("publish", "ack", "ack", "nack", "hand_back")))(rnd)
+            getattr(self, rnd.choice(("publish", "unit", "ack", "ack", "nack", "hand_back")))(rnd)
             self.see_deliveries()
         ending = rnd.choice(("settle", "settle", "crash", "commit"))
         if ending == "crash":
@@ -478,7 +515,7 @@ class Operations(Driver):
         """Faults stop and consumers ack all they get: nothing may be left."""
         for topic in self.topics.values():
             for sub in topic.subs.values():
-                if sub.rules.kind != "reader" and not sub.workers:
+                if sub.rules.kind != "reader":
                     self.attach(topic, sub, 20)
         for _ in range(rounds):
             self.settle()
@@ -514,6 +551,10 @@ class Operations(Driver):
             if sub.rules.kind != "reader" and sub.open()
         ]
         demand(not left, f"stuck: {left}")
+
+
+def _answer_of(pending: Pending, index: int) -> Any:
+    return pending.wait()[index]
 
 
 def run(seed: int, steps: int, chosen: list[int] | None = None) -> Operations:

@@ -72,7 +72,7 @@ class Driver:
         """One operation, and every check."""
         rnd = Random(f"{self.seed}/{number}")
         self.clock.step = number
-        self.is_waiting = False
+        self.is_waiting = self.is_burst = False
         name = rnd.choices(list(self.operations), list(self.operations.values()))[0]
         self.done.append(f"{number}:{name}")
         self.is_quiet = name in ("publish", "join", "ack", "read", "extend")

@@ -68,6 +68,7 @@ class Operations(Driver):
     def unit(self, rnd: Random) -> None:
         """Publishes and acks as one: all of it happens, or nothing."""
         chosen = self._claim(rnd)
+        self.is_burst = True  # Its acks make room before its messages are there.
         before = dict(self.rig.sequences)
         parts = [self._part(rnd) for _ in range(rnd.randint(0 if chosen else 1, 2))]
         number = self.rig.sequences.get("unit", 0)

@@ -164,3 +164,16 @@ def test_whoever_loses_a_message_to_its_age_is_handed_the_next() -> None:
     rig.wait(6)
     assert worker.bodies == [b"old", b"new"]
     assert rig.counts().dropped == 1
+
+
+def test_a_message_replaced_within_its_batch_stays_replaced_when_the_next_one_replaces_too() -> (
+    None
+):
+    rig = Rig()
+    rig.broker.create_topic("orders", 1, TopicPolicy(on_duplicate=OnDuplicate.REPLACE))
+    rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), "earliest")
+    submit(rig, *(Message(body=body, id="x") for body in (b"1", b"2")), Message(body=b"between"))
+    submit(rig, Message(body=b"3", id="x"))
+    rig.settle()
+    assert rig.attach().bodies == [b"between", b"3"]
+    assert rig.counts().dropped == 2

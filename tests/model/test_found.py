@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import pytest
+
 from penstock.batch import encode_many
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.delivery.counts import count
+from penstock.vocabulary.errors import AckRefused
 from penstock.vocabulary.message import Kind, Message
 from penstock.vocabulary.policy import OnDuplicate, Retry, SubscriptionPolicy, TopicPolicy
-from tests.broker.rig import NAMED, Rig
+from penstock.vocabulary.units import UnitWish
+from tests.broker.rig import NAMED, Rig, claim
 
 HOUR_S = 3600
 
@@ -177,3 +181,18 @@ def test_a_message_replaced_within_its_batch_stays_replaced_when_the_next_one_re
     rig.settle()
     assert rig.attach().bodies == [b"between", b"3"]
     assert rig.counts().dropped == 2
+
+
+def test_a_unit_that_acks_what_a_seek_made_void_is_refused() -> None:
+    rig = Rig()
+    worker = rig.attach(credit=1)
+    rig.publish("orders", b"first", b"second")
+    part = worker.take_one()
+    rig.detach(worker)
+    rig.broker.seek("orders", "billing", "earliest")
+    rig.settle()
+    wish = UnitWish(NAMED, 0, 0, [])
+    with pytest.raises(AckRefused, match="moved by a seek"):
+        rig.broker.commit_unit(wish, [(worker.consumer, [claim(part)])], DIRECT, Pending())
+    assert rig.counts().waiting == 2
+    assert rig.attach().bodies == [b"first", b"second"]

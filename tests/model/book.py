@@ -5,6 +5,7 @@ consumer, how much jitter, whether a loss was alone) it takes what it sees, if t
 Numbers that may be one of two values are kept as (lowest, highest).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -182,14 +183,19 @@ def publish(topic: Topic, partition: int, fact: Fact, clock: Clock) -> Place:
     return place
 
 
-def replace(topic: Topic, partition: int, id: str, upto: int) -> None:
-    """Where older messages with this id wait, are delayed or back off, they are dropped."""
+def replace(
+    topic: Topic, partition: int, id: str, upto: int, is_out: Callable[[str, Place], bool]
+) -> None:
+    """Where older messages with this id wait, are delayed or back off, they are dropped.
+
+    One that `is_out` was handed out before, and has not been seen yet.
+    """
     for sub in topic.subs.values():
         if sub.rules.kind == "reader":
             continue
         for place, entry in sub.entries.items():
             is_older = place[0] == partition and place[1] < upto and topic.facts[place].id == id
-            if is_older and entry.state in (WAITING, DELAYED):
+            if is_older and entry.state in (WAITING, DELAYED) and not is_out(sub.name, place):
                 sub.end(place, DROPPED)
 
 

@@ -5,6 +5,7 @@ own, so that a failing run can be cut down to the steps that matter.
 """
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, ClassVar, Final
 
@@ -220,6 +221,10 @@ class Driver:
             for sub in topic.subs.values():
                 sub.workers.pop(worker, None)
 
+    def _is_on_its_way(self, topic: str, sub: str, place: Place) -> bool:
+        """Several decisions at once: a message may be leased before it is seen."""
+        return self.is_burst and place[1] not in self.cursors(topic, sub)[place[0]].done
+
     def stored(self, topic: book.Topic, partition: int, facts: list[Fact], answer: Any) -> None:
         """The publisher has its answer: what of it is new, and what it replaced."""
         everything = range(len(facts)) if answer.kept is None else answer.kept
@@ -240,4 +245,5 @@ class Driver:
                 topic.ids[partition, id] = (self.clock.wall, False)
             offset = book.publish(topic, partition, fact, self.clock)[1]
             if topic.replaces and fact.id is not None:
-                book.replace(topic, partition, fact.id, offset)
+                is_out = partial(self._is_on_its_way, topic.name)
+                book.replace(topic, partition, fact.id, offset, is_out)

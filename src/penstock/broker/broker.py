@@ -439,11 +439,14 @@ class Broker(Units, Reading):
                         engine.submit(record, None)
                     else:
                         engine.apply_now(record)
+            # All that is due stands in line before any of it goes: the highest priority is first.
+            ripe = {c.subscription: None for c in list(engine.delaying) if due(c, now, wall)}
             for cursor in list(engine.delaying):
-                if due(cursor, now, wall) and cursor.subscription.consumers:
-                    self.engine.dispatch(cursor.subscription)
                 if not cursor.delayed and not (cursor.line and cursor.line.later):
                     engine.delaying.pop(cursor, None)
+            for subscription in ripe:
+                if subscription.consumers:
+                    engine.dispatch(subscription)
             for subscription in list(engine.serving):
                 if subscription.keys is not None and subscription.keys.is_moving:
                     engine.dispatch(subscription)

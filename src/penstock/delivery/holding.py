@@ -106,6 +106,14 @@ def retain(partition: Partition, record: Published, effects: Effects) -> None:
         rows.append([record.base, record.end, at])
 
 
+def wait_again(partition: Partition, start: int, end: int, effects: Effects) -> None:
+    """These messages wait for somebody new: those that have expired meanwhile must be seen."""
+    traits = partition.traits
+    if traits is not None and traits.counts["expiry"]:
+        traits.touch(start, end)
+        effects.expiring[partition] = None
+
+
 def lose(partition: Partition, start: int, end: int, effects: Effects) -> None:
     """Messages that were there once and are missing from the log: counted as dropped."""
     if partition.lost is None:
@@ -132,6 +140,7 @@ def remove(partition: Partition, ranges: Ranges, effects: Effects) -> None:
                 forget_trials(cursor, low, high)
                 void_leases(cursor, low, high)
                 withdraw(cursor, low, high)
+                effects.dirty[subscription] = None  # Whoever held them can take others.
         drop_retained(partition, start, end)
         release(partition, start, end, effects, is_forced=True)
 

@@ -12,7 +12,13 @@ from typing import Final
 import numpy as np
 
 from penstock.delivery.line import Line, Segment, absorb, offsets_in, same_history
-from penstock.delivery.offers import LOSSES_BEFORE_ISOLATION, Offer, offer_set, places_in
+from penstock.delivery.offers import (
+    LOSSES_BEFORE_ISOLATION,
+    Offer,
+    offer_set,
+    places_in,
+    stop_saving,
+)
 from penstock.delivery.state import Consumer, Cursor, Lease, State, Subscription, Trial
 from penstock.delivery.traits import Numbers, Offsets, Traits
 from penstock.vocabulary.limits import SLICE_COUNT_MAX
@@ -147,6 +153,11 @@ def dispatch(state: State, subscription: Subscription, now: int, wall: int) -> l
     keys.move(subscription, now)
     keys.is_fenced = False
     turn = Turn(state, keys, now)
+    if subscription.is_saving:
+        stop_saving(subscription)
+    if len(subscription.cursors) > 1 and any(map(_has_levels, subscription.cursors)):
+        _dispatch_together(turn, subscription.cursors, wall)
+        return turn.offers
     for cursor in subscription.cursors:
         absorb(cursor, wall, 0)
         is_changed = True
@@ -155,6 +166,22 @@ def dispatch(state: State, subscription: Subscription, now: int, wall: int) -> l
                 _dispatch_isolated(turn, cursor)
             is_changed = turn.has_credit and _dispatch_cursor(turn, cursor, wall)
     return turn.offers
+
+
+def _has_levels(cursor: Cursor) -> bool:
+    traits = cursor.partition.traits
+    return traits is not None and bool(traits.counts["levels"])
+
+
+def _dispatch_together(turn: "Turn", cursors: list[Cursor], wall: int) -> None:
+    """Where there are priorities, the highest of all partitions goes first."""
+    is_changed = True
+    while is_changed:
+        for cursor in cursors:
+            absorb(cursor, wall)
+            if cursor.isolated:
+                _dispatch_isolated(turn, cursor)
+        is_changed = turn.has_credit and _dispatch_by_priority(turn, cursors, wall)
 
 
 class Turn:
@@ -239,7 +266,7 @@ def _dispatch_cursor(turn: Turn, cursor: Cursor, wall: int) -> bool:
     line = absorb(cursor, wall, WINDOW)
     while True:
         if any(segment.top or segment.levels.min() for segment in line.segments[seen:]):
-            return _dispatch_by_priority(turn, cursor, absorb(cursor, wall), blocked)
+            return _dispatch_by_priority(turn, [cursor], wall)
         for segment in list(line.segments[seen:]):
             if not turn.has_credit:
                 return False
@@ -302,26 +329,33 @@ def _lease(
     return True
 
 
-def _dispatch_by_priority(turn: Turn, cursor: Cursor, line: Line, blocked: Blocked) -> bool:
-    """One key after the other, by the priority of its oldest message: key order comes first."""
-    rows: dict[int, list[tuple[int, int, int]]] = {}
-    for segment in line.segments:
-        allowed = np.flatnonzero(_allowed(turn.keys, segment, blocked))
-        holders = turn.keys.holder[segment.slots]
-        for at in allowed.tolist():
-            offset = int(segment.offsets[at])
-            key = int(segment.hashes[at]) or -1 - offset
-            rows.setdefault(key, []).append((-int(segment.levels[at]), offset, int(holders[at])))
+def _dispatch_by_priority(turn: Turn, cursors: list[Cursor], wall: int) -> bool:
+    """One key after the other, by the priority of its oldest message: key order comes first.
+
+    True when something turned out to need a consumer of its own.
+    """
+    rows: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    for number, cursor in enumerate(cursors):
+        blocked = Blocked(turn.keys, cursor)
+        for segment in absorb(cursor, wall).segments:
+            allowed = np.flatnonzero(_allowed(turn.keys, segment, blocked))
+            holders = turn.keys.holder[segment.slots]
+            for at in allowed.tolist():
+                offset = int(segment.offsets[at])
+                key = (number, int(segment.hashes[at]) or -1 - offset)
+                row = (-int(segment.levels[at]), offset, int(holders[at]))
+                rows.setdefault(key, []).append(row)
     heads = [(key_rows[0][:2], 0, key) for key, key_rows in rows.items()]
     heapify(heads)
     while heads:
         _, place, key = heads[0]
         _, offset, holder = rows[key][place]
+        cursor = cursors[key[0]]
         consumer = turn.members.get(holder)
         if consumer is None or _limit(consumer, cursor) <= 0:
             heappop(heads)
             continue
-        line.withdraw(offset, offset + 1)
+        absorb(cursor, wall, 0).withdraw(offset, offset + 1)
         taken: Offsets = np.array([offset], dtype=np.int64)
         if not _lease(turn, consumer, cursor, taken, is_tried=True):
             return True
@@ -350,7 +384,7 @@ def _dispatch_isolated(turn: Turn, cursor: Cursor) -> None:
         if consumer is None or keys.holder[slot] != keys.target[slot] or is_behind:
             waiting.append((start, end))
         elif consumer.outstanding:
-            consumer.is_saving = True
+            consumer.is_saving = cursor.subscription.is_saving = True
             waiting.append((start, end))
         else:
             consumer.is_saving = False

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.delivery.state import Consumer, Cursor, Lease, State, Trial
+from penstock.delivery.state import Consumer, Cursor, Lease, State, Subscription, Trial
 from penstock.delivery.traits import Offsets
 from penstock.vocabulary.records import Delivered
 
@@ -80,3 +80,13 @@ def _offer(
         consumer.id, data,
     )  # fmt: skip
     return Offer(lease, record, start < cursor.strict_below or trial.losses > 0)
+
+
+def stop_saving(subscription: Subscription) -> list[Consumer]:
+    """Whoever may be handed more; nobody makes room when nothing is left that must go alone."""
+    consumers = subscription.consumers or []
+    if not any(cursor.isolated for cursor in subscription.cursors):
+        subscription.is_saving = False
+        for consumer in consumers:
+            consumer.is_saving = False
+    return [consumer for consumer in consumers if consumer.free > 0]

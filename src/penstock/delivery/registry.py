@@ -2,7 +2,7 @@
 
 from penstock.delivery import members
 from penstock.delivery.effects import Effects
-from penstock.delivery.holding import drop_retained, release
+from penstock.delivery.holding import drop_retained, release, wait_again
 from penstock.delivery.policies import begin_keeping, change_policy
 from penstock.delivery.state import Cursor, Partition, State, Subscription, Topic
 from penstock.vocabulary import records as r
@@ -63,7 +63,9 @@ def apply_subscription_created(
         return
     start_cursors(subscription, record.starts)
     for cursor in subscription.cursors:
-        drop_retained(cursor.partition, cursor.done.floor, cursor.partition.next_offset)
+        partition, floor = cursor.partition, cursor.done.floor
+        drop_retained(partition, floor, partition.next_offset)
+        wait_again(partition, floor, partition.next_offset, effects)
     assert topic is subscription.topic
     effects.dirty[subscription] = None
 

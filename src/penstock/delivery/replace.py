@@ -41,7 +41,7 @@ def decide_replace(
     for id, offset in stored_ids(record, ids):
         key = key_of(id)
         for older in pending.older(key):
-            _replace(partition, pending, older, record.base, ended)
+            _replace(partition, pending, older, ended)
         pending.flying[key] = offset
     if not ended:
         return record
@@ -54,7 +54,7 @@ def decide_replace(
 
 
 def _replace(
-    partition: Partition, pending: Pending, older: int, base: int,
+    partition: Partition, pending: Pending, older: int,
     ended: dict[Cursor, list[tuple[int, int]]],
 ) -> None:  # fmt: skip
     if older in partition.released:
@@ -72,7 +72,7 @@ def _replace(
             cursor.dropped += 1
             continue
         ended.setdefault(cursor, []).append((older, older + 1))
-        if not is_durable and older < base:
+        if not is_durable:
             pending.unborn.setdefault(older, []).append(cursor)
 
 

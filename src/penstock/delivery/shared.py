@@ -7,7 +7,13 @@ and shared out evenly otherwise, so that no worker idles beside a hoarder.
 
 from penstock.delivery.leases import make_ready
 from penstock.delivery.line import absorb, is_lined, same_history
-from penstock.delivery.offers import LOSSES_BEFORE_ISOLATION, Offer, offer_run, offer_set
+from penstock.delivery.offers import (
+    LOSSES_BEFORE_ISOLATION,
+    Offer,
+    offer_run,
+    offer_set,
+    stop_saving,
+)
 from penstock.delivery.state import UNTRIED, Consumer, Cursor, State, Subscription, Trial
 from penstock.delivery.traits import Traits
 from penstock.vocabulary.limits import SLICE_COUNT_MAX
@@ -17,13 +23,15 @@ def dispatch(state: State, subscription: Subscription, now: int, wall: int) -> l
     """Hands waiting messages to consumers with credit, the highest priority first."""
     consumers = [c for c in subscription.consumers or () if c.free > 0]
     offers: list[Offer] = []
-    if not consumers:
+    if not consumers and not subscription.is_saving:
         return offers
     for cursor in subscription.cursors:
         if cursor.isolated:
             _dispatch_isolated(state, cursor, offers, now)
         if cursor.line is not None or (cursor.partition.traits is not None and is_lined(cursor)):
             absorb(cursor, wall)
+    if subscription.is_saving:
+        consumers = stop_saving(subscription)
     cursors = [c for c in subscription.cursors if _has_waiting(c)]
     while cursors and consumers:
         consumers = [c for c in consumers if c.free > 0]
@@ -164,6 +172,7 @@ def _dispatch_isolated(state: State, cursor: Cursor, offers: list[Offer], now: i
         if not idle:
             if consumers and not any(c.is_saving or c.is_isolated for c in consumers):
                 min(consumers, key=lambda c: c.outstanding).is_saving = True
+                cursor.subscription.is_saving = True
             return
         start, end = cursor.isolated.pop(0)
         upto, trial = _uniform(cursor, start, end)

@@ -158,7 +158,8 @@ class Subscription:
 
     __slots__ = (
         "consumers", "created_at", "cursors", "forgotten", "id", "is_durable", "is_pending",
-        "is_removing", "keys", "name", "policy", "reader", "seeks", "seen_at", "topic", "turn",
+        "is_removing", "is_saving", "keys", "name", "policy", "reader", "seeks", "seen_at",
+        "topic", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -181,6 +182,8 @@ class Subscription:
         self.is_durable = is_durable
         self.is_pending = True
         self.is_removing = False
+        self.is_saving = False
+        """A consumer may be making room for a message that goes alone."""
         self.consumers: list[Consumer] | None = None
         self.keys: Keys | None = None
         """Kind `key_shared`: who holds which keys."""

@@ -197,6 +197,8 @@ def _why_not(consumer: Consumer, claim: Claim, offset: int) -> str:
     lease = consumer.leases.get(claim.lease_id)
     if lease is not None and lease.cursor is cursor and _is_open(lease, offset):
         return ""
+    if claim.lease_id < cursor.voided:
+        return "the subscription was moved by a seek"
     if offset in cursor.done:
         # Not so for an ack alone: whoever finished it has published his own outputs.
         return "it is finished already"

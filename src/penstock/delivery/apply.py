@@ -256,7 +256,7 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
         for low, high in cursor.done.add(start, end):
             _count_settled(cursor, record.outcome, high - low)
             forget_trials(cursor, low, high)
-            if cursor.delayed:
+            if cursor.delayed or record.outcome == r.Outcome.REPLACED:
                 withdraw(cursor, low, high)
             if subscription.is_durable:
                 release(partition, low, high, effects)

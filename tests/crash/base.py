@@ -73,17 +73,22 @@ class Base:
 
         self.broker.flush(DIRECT, answer)
 
-    def settle(self) -> None:
-        """Commits, and confirms everything proposed so far."""
-        self._when_durable(len(self.history.steps) - 1)
+    def settle(self, step: int | None = None) -> None:
+        """Commits, and confirms everything proposed so far, or up to a step."""
+        self._when_durable(self.newest_step if step is None else step)
         self.commit()
+
+    @property
+    def newest_step(self) -> int:
+        """The number of the step proposed last."""
+        return len(self.history.steps) - 1
 
     def _propose_sub(
         self, topic: str, name: str, policy: SubscriptionPolicy, start: str = "earliest"
     ) -> None:
         self._propose_topic(topic)
         home = self.history.last.topics[topic]
-        starts = tuple(home.ends) if start == "latest" else (0,) * len(home.ends)
+        starts = tuple(home.ends) if start == "latest" else home.earliest()
         step = self._propose(lambda m: m.create_sub(topic, name, policy, starts))
         self.history.subscribed[home.born, name] = step
 

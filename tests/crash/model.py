@@ -158,6 +158,13 @@ class Topic:
         self.newest[name] = kept
         return [(spot[0], offset) for offset in offsets if offset not in kept]
 
+    def earliest(self) -> tuple[int, ...]:
+        """The first held offset of each partition, or its end."""
+        return tuple(
+            min((offset for partition, offset in self.held if partition == index), default=end)
+            for index, end in enumerate(self.ends)
+        )
+
     def planned(self) -> set[Spot]:
         """What readers have planned to read: nothing may remove it."""
         return {
@@ -244,9 +251,7 @@ class Model:
         above = [spot for spot in home.held if spot[1] >= starts[spot[0]]]
         home.retained.difference_update(above)
         covered = [spot for spot in above if spot not in home.aimed]
-        home.subs[name] = Sub(
-            policy, dict.fromkeys(covered, 0), len(covered), begins=list(starts)
-        )
+        home.subs[name] = Sub(policy, dict.fromkeys(covered, 0), len(covered), begins=list(starts))
 
     def delete_sub(self, topic: str, name: str) -> None:
         home = self.topics[topic]
@@ -286,8 +291,10 @@ class Model:
         for spot, item in list(home.held.items()):
             if spot[0] == partition and item.id == id:
                 for name, sub in home.subs.items():
+                    limit = sub.policy.retry.max_attempts
                     is_free = spot in sub.unfinished and (name, spot) not in out
-                    if is_free and sub.policy.kind is not Kind.READER:
+                    is_doomed = limit is not None and sub.unfinished.get(spot, 0) >= limit
+                    if is_free and not is_doomed and sub.policy.kind is not Kind.READER:
                         sub.end(spot, Outcome.REPLACED)
                 home.release([spot])
 
@@ -365,7 +372,7 @@ class Model:
             sub.end(spot, Outcome.DEAD)
             home.release([spot])
 
-    def redrive(self, topic: str, name: str, spots: list[Spot]) -> None:
+    def redrive(self, topic: str, name: str, spots: list[Spot], wall: int) -> None:
         """In one step from the dead-letter topic back to its subscription, and only there."""
         home, there = self.topics[topic], self.topics[f"{topic}.dead.{name}"]
         sub = home.subs[name]
@@ -373,7 +380,7 @@ class Model:
             fresh = (spot[0] % len(home.ends), home.ends[spot[0] % len(home.ends)])
             home.ends[fresh[0]] += 1
             home.held[fresh] = there.held[spot]
-            home.times[fresh] = there.held[spot].published_at
+            home.times[fresh] = wall
             home.aimed.add(fresh)
             sub.unfinished[fresh] = 0
             if sub.dead:

@@ -40,14 +40,9 @@ class Moving(Base):
         if to == "latest":
             return [*home.ends]
         if to == "earliest":
-            return [
-                min((o for p, o in home.held if p == index), default=end)
-                for index, end in enumerate(home.ends)
-            ]
+            return [*home.earliest()]
         partition, _, offset = to.partition(":")
-        return [
-            int(offset) if index == int(partition) else None for index in range(len(home.ends))
-        ]
+        return [int(offset) if index == int(partition) else None for index in range(len(home.ends))]
 
     def ack_scattered(
         self, holder: Holder, *offsets: int, partition: int = 0, is_committed: bool = True

@@ -47,15 +47,14 @@ def settle(broker: Broker) -> None:
 
 def _retry(broker: Broker, history: History, step: int) -> None:
     """S7: the newest batch of each publisher, sent again, is recognised; an older epoch is over."""
-    newest = {(b.born, b.partition, b.publisher): b for b in history.batches if b.step <= step}
     for batch in history.batches:
         home = history.steps[step].topics.get(batch.topic)
-        current = newest.get((batch.born, batch.partition, batch.publisher))
-        if home is None or home.born != batch.born or current is None or batch.step > step:
+        if home is None or home.born != batch.born or batch.step > step:
             continue
-        if batch.epoch < current.epoch:
+        epoch, last = home.publishers.get((batch.partition, batch.publisher), (-1, -1))
+        if batch.epoch < epoch:
             _expect_fenced(broker, batch)
-        elif batch is current:
+        elif (batch.epoch, batch.sequence + batch.size - 1) == (epoch, last):
             check_answer(batch, _send(broker, batch), is_duplicate=True)
 
 
@@ -164,7 +163,8 @@ def _bury(broker: Broker, model: Model, hopeless: dict[tuple[str, str], set[Spot
         grave = f"{topic}.dead.{name}"
         there = Counter(item for _, frame in broker.held(grave) for _, item in items(frame))
         grown = sum(there.values()) - before.get(grave, 0)
-        missing = [spot for spot in spots if not there[model.topics[topic].held[spot]]]
+        held = model.topics[topic].held
+        missing = [spot for spot in spots if not there[held[spot]._replace(due=0, expiry=0)]]
         if grown != len(spots) or missing:
             raise Violation(f"D3 {topic}/{name}: {spots} doomed, {grave} has {there}")
 
@@ -197,10 +197,8 @@ class Drainer:
         return bool(claims)
 
 
-def _check_order(
-    broker: Broker, topic: str, name: str, got: list[tuple[Spot, Item]]
-) -> None:
-    """Kind `key_shared`: the messages of a key come in order, unless they had a time of their own."""
+def _check_order(broker: Broker, topic: str, name: str, got: list[tuple[Spot, Item]]) -> None:
+    """Kind `key_shared`: a key comes in order, except messages with a time of their own."""
     subscription = (broker.state.names[topic].subscriptions or {})[name]
     if subscription.policy.kind is Kind.KEY_SHARED:
         rows = [(spot, item.key) for spot, item in got if item.key is not None and not item.due]

@@ -138,9 +138,10 @@ class Run(Publishing, Timing, Moving):
             topic, name, policy, start, credit, 1 << 26, "c", Sink(DIRECT, take, close)
         )
         self.holders.append(holder)
+        step = self.newest_step
         self.propose_expiry(topic)
         if is_committed:
-            self.settle()
+            self.settle(step)
         return holder
 
     def _take(self, holder: Holder, piece: Slice) -> None:
@@ -194,13 +195,21 @@ class Run(Publishing, Timing, Moving):
         [claim] = self.claims(holder, [spot])
         refused = self.broker.give_back(holder.consumer, claim, cause, delay_s, "it failed")
         assert not refused, refused
+        step = self.newest_step
         if not is_kept:
             self.forget(holder, [spot])
             if delay_s == 0.0:
                 self.propose_expiry()
-            self.notice_voids(holder)
+            self._notice_revoked(holder)
         if is_committed:
-            self.settle()
+            self.settle(step)
+
+    def _notice_revoked(self, holder: Holder) -> None:
+        """What came back with the nack of its key got its attempt back."""
+        before = len(holder.held)
+        self.notice_voids(holder)
+        if len(holder.held) < before:
+            self.history.attempts.clear()
 
     def reject(self, holder: Holder, offset: int, **options: Any) -> None:
         self.nack(holder, offset, cause=Cause.REJECTED, **options)
@@ -215,9 +224,10 @@ class Run(Publishing, Timing, Moving):
         self.holders.remove(holder)
         self.forget(holder, list(holder.held))
         others = {(other.topic, other.subscription) for other in self.holders}
+        step = self.newest_step
         if (holder.topic, holder.subscription) in others:
             self.propose_expiry(holder.topic)
-        self.settle()
+        self.settle(step)
 
     # -- dead letters ----------------------------------------------------------------------------
 
@@ -252,7 +262,7 @@ class Run(Publishing, Timing, Moving):
         self.commit()
 
     def redrive(self, topic: str, name: str, *spots: Spot) -> None:
-        step = self._propose(lambda m: m.redrive(topic, name, list(spots)))
+        step = self._propose(lambda m: m.redrive(topic, name, list(spots), self.clock.wall()))
         wanted = {offset for _, offset in spots}
         count = self.broker.redrive(
             topic, name, lambda frame, _, index: _offset(frame, index) in wanted, None, is_dry=False

@@ -15,11 +15,7 @@ class Timing(Base):
         self.clock.advance(int(seconds * 1000))
         now = self.clock.now()
         for holder in self.holders:
-            for lease in list(holder.consumer.leases.values()):
-                spots = [s for s, (number, _) in holder.held.items() if number == lease.id]
-                if lease.deadline <= now and holder.subscription is not None and spots:
-                    topic, name = holder.topic, holder.subscription
-                    self._propose(partial(Model.fail, topic=topic, name=name, spots=spots))
+            self._propose_late(holder, now)
         late = {
             holder: [s for s, (n, _) in holder.held.items() if self._is_late(holder, n, now)]
             for holder in self.holders
@@ -29,11 +25,36 @@ class Timing(Base):
         self._propose_retention()
         for holder, spots in late.items():
             self.forget(holder, spots)
+        step = self.newest_step
         self.propose_expiry()
+        self.history.attempts.clear()
         self.broker.tick()
-        self.settle()
+        self.settle(step)
         for holder in self.holders:
             self.notice_voids(holder)
+
+    def _propose_late(self, holder: Holder, now: int) -> None:
+        """Leases run out one after the other; kind `key_shared`: each takes back its keys' rest."""
+        topic, name = holder.topic, holder.subscription
+        if name is None:
+            return
+        home = self.history.last.topics[topic]
+        is_keyed = home.subs[name].policy.kind is Kind.KEY_SHARED
+        revoked: set[Spot] = set()
+        for lease in list(holder.consumer.leases.values()):
+            held = [s for s, (n, _) in holder.held.items() if n == lease.id and s not in revoked]
+            if lease.deadline > now or not held:
+                continue
+            self._propose(partial(Model.fail, topic=topic, name=name, spots=held))
+            for partition, offset in held if is_keyed else ():
+                key = home.held[partition, offset].key
+                revoked.update(
+                    s
+                    for s in holder.held
+                    if key is not None
+                    and (s[0], home.held[s].key) == (partition, key)
+                    and s[1] > offset
+                )
 
     @staticmethod
     def _is_late(holder: Holder, number: int, now: int) -> bool:

@@ -79,6 +79,8 @@ class History:
         """(born, spot) → the step that stored the message."""
         self.subscribed: dict[tuple[int, str], int] = {}
         """(born, subscription) → the step that created it."""
+        self.ids: dict[int, set[tuple[int, str]]] = {}
+        """born → (partition, given id) of everything that was ever to be stored there."""
         self.lonely: set[tuple[int, str]] = set()
         self.attempts: dict[tuple[int, str, Spot], int] = {}
         self.confirmed_count = 0
@@ -96,6 +98,7 @@ class History:
         self.views.append(model.view())
         step = len(self.steps) - 1
         for topic in model.topics.values():
+            self.ids.setdefault(topic.born, set()).update(topic.ids)
             for spot in topic.held:
                 self.stored.setdefault((topic.born, spot), step)
         return step
@@ -356,7 +359,8 @@ def wrong_ids(history: History, facts: Facts, step: int, broker: Broker) -> str:
     for name, topic in history.steps[step].topics.items():
         if topic.policy.on_duplicate is OnDuplicate.REPLACE:
             continue
-        for (index, id), (place, at) in topic.ids.items():
+        for index, id in history.ids.get(topic.born, ()):
+            place, at = topic.ids.get((index, id), (-1, 0))
             seen = broker.state.names[name].partitions[index].seen
             found = int(seen.find(hashes([id]), facts.wall)[0]) if isinstance(seen, Window) else -1
             expected = place if at > facts.wall - DEDUP_S * 1000 else -1

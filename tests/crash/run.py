@@ -15,7 +15,7 @@ from penstock.delivery.apply import REJECTED
 from penstock.delivery.state import Subscription
 from penstock.journal.memory import Image, MemoryDisk
 from penstock.journal.settings import JournalSettings
-from penstock.vocabulary.message import Durability
+from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause, SubscriptionDeleted, TopicDeleted
 from tests.crash.base import Holder
@@ -164,6 +164,19 @@ class Run(Publishing, Timing, Moving):
             lease = other.held.get(spot)
             if same and lease is not None and lease[0] in other.consumer.leases:
                 raise Violation(f"shared: {holder.topic} {spot} is out twice")
+            if same and holder.subscription is not None:
+                self._check_key(holder.topic, holder.subscription, spot, other)
+
+    def _check_key(self, topic: str, name: str, spot: Spot, other: Holder) -> None:
+        """Kind `key_shared`: nothing comes while a later message of its key is out."""
+        home = self.history.last.topics[topic]
+        item = home.held.get(spot)
+        if home.subs[name].policy.kind is not Kind.KEY_SHARED or item is None or not item.key:
+            return
+        for later in other.held:
+            is_later = later[0] == spot[0] and later[1] > spot[1] and self.has(other, later)
+            if is_later and home.held[later].key == item.key and not item.due:
+                raise Violation(f"key_shared: {topic} {spot} comes while {later} of its key is out")
 
     def ack(
         self, holder: Holder, *offsets: int, partition: int = 0, is_committed: bool = True

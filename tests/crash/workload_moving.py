@@ -22,6 +22,21 @@ def seeks(run: Run) -> None:
     run.seek("orders", "billing", "latest")
 
 
+def seeks_after_a_snapshot(run: Run) -> None:
+    """How messages ended is known from the snapshot when they come again."""
+    run.open()
+    run.create_topic("orders", replay_s=1000.0)
+    holder = run.attach("orders", "billing")
+    run.publish("orders", b"a", b"b", b"c")
+    run.ack(holder, 0)
+    run.seek("orders", "billing", "0:2")
+    run.snapshot()
+    run.publish("orders", b"d")
+    run.close()
+    run.open()
+    run.seek("orders", "billing", "earliest")
+
+
 def seek_with_more_to_come(run: Run) -> None:
     """Acks, nacks and publishes are decided before a seek, and publishes behind it."""
     run.open()
@@ -164,6 +179,6 @@ def full_because_of_a_reader(run: Run) -> None:
 
 
 MOVING = (
-    seeks, seek_with_more_to_come, seek_over_retained, replay_window, last_of_each_key,
-    age_and_size, readers, readers_hold, full_because_of_a_reader,
+    seeks, seeks_after_a_snapshot, seek_with_more_to_come, seek_over_retained, replay_window,
+    last_of_each_key, age_and_size, readers, readers_hold, full_because_of_a_reader,
 )  # fmt: skip

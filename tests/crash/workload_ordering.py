@@ -80,6 +80,19 @@ def expiring_messages(run: Run) -> None:
     run.publish("orders", b"next", ttl_s=100.0)
 
 
+def expired_for_nobody(run: Run) -> None:
+    """One message waits in a subscription, one was only kept for a time: both end together."""
+    run.open()
+    run.publish("orders", b"for nobody", ttl_s=5.0)
+    run.subscribe("orders", "billing", start="latest")
+    run.publish("orders", b"waits", ttl_s=5.0)
+    run.publish("orders", b"stays")
+    run.pass_time(6.0)
+    run.snapshot()
+    run.publish("orders", b"next", ttl_s=5.0)
+    run.pass_time(6.0)
+
+
 def expired_while_down(run: Run) -> None:
     """Backing off, delayed and doomed messages expire, or not, around a restart."""
     run.open()
@@ -141,5 +154,5 @@ def keys_and_priorities(run: Run) -> None:
 
 ORDERING = (
     priorities, holes_in_leases, holes_around_a_snapshot, delayed_messages, expiring_messages,
-    expired_while_down, keys_in_order, keys_lost_and_found, keys_and_priorities,
+    expired_for_nobody, expired_while_down, keys_in_order, keys_lost_and_found, keys_and_priorities,
 )  # fmt: skip

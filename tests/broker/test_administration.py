@@ -12,7 +12,6 @@ from penstock.vocabulary.errors import (
     TopicInUse,
     UnknownSubscription,
     UnknownTopic,
-    Unsupported,
 )
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
@@ -177,7 +176,7 @@ def test_unknown_subscriptions_and_conflicts_are_refused(rig: Rig) -> None:
         rig.broker.alter_subscription("orders", "nobody", {})
     with pytest.raises(SubscriptionConflict):
         rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(lease_s=1), None)
-    with pytest.raises(Unsupported):
+    with pytest.raises(SubscriptionConflict):
         rig.broker.alter_subscription("orders", "billing", {"qos": 2})
 
 

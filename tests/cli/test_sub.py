@@ -77,14 +77,62 @@ def test_fewer_messages_than_asked_is_a_failure(penstock: Penstock) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["multicast"])
-def test_a_kind_that_is_not_there_yet_is_refused(kind: str, penstock: Penstock) -> None:
-    answer = penstock("sub", "t", "--subscription", "s", "--kind", kind, "--timeout", "0.1")
+def test_a_reader_is_refused_with_the_reason(penstock: Penstock) -> None:
+    answer = penstock("sub", "t", "--subscription", "s", "--kind", "reader", "--timeout", "0.1")
     assert answer.code == 1
-    assert "[unsupported]" in answer.err
+    assert "a reader has no consumers" in answer.err
 
 
 def test_a_kind_that_does_not_exist_is_wrong_usage(penstock: Penstock) -> None:
     answer = penstock("sub", "t", "--kind", "shred")
     assert answer.code == 2
     assert "is not one of shared" in answer.err
+
+
+def test_a_pattern_shows_every_topic_that_matches(penstock: Penstock) -> None:
+    penstock("pub", "sensors/a/temp", "one")
+    penstock("pub", "sensors/a/hum", "other")
+    words = ("sub", "sensors/+/temp", "--subscription", "s", "--timeout", "0.5", "--json")
+    assert [(row["topic"], row["body"]) for row in penstock(*words).rows()] == [
+        ("sensors/a/temp", "one")
+    ]
+    penstock("pub", "sensors/b/temp", "two")
+    assert [(row["topic"], row["body"]) for row in penstock(*words).rows()] == [
+        ("sensors/b/temp", "two")
+    ]
+    listed = penstock("subscriptions", "list", "--json").json()
+    assert [row["topic"] for row in listed] == [
+        "sensors/+/temp",
+        "sensors/a/temp",
+        "sensors/b/temp",
+    ]
+    assert penstock("subscriptions", "delete", "sensors/+/temp", "s", "--yes").code == 0
+    assert "sensors" not in penstock("subscriptions", "list").out
+
+
+def test_a_wrong_pattern_is_refused_with_the_reason(penstock: Penstock) -> None:
+    answer = penstock("sub", "a/#/b", "--timeout", "0.1")
+    assert answer.code != 0
+    assert "must be the last level" in answer.err
+
+
+def test_each_consumer_of_a_multicast_gets_every_message(penstock: Penstock) -> None:
+    words = ("sub", "t", "--subscription", "s", "--kind", "multicast", "--timeout", "0.3")
+    for name in ("left", "right"):
+        assert penstock(*words, "--consumer", name).out == ""
+    penstock("pub", "t", "one")
+    for name in ("left", "right"):
+        assert penstock(*words, "--consumer", name).out == "one\n"
+    assert penstock(*words).out == ""
+    table = penstock("subscriptions", "list", "t").out
+    assert "s@left" in table
+    assert "s@right" in table
+
+
+def test_a_qos_is_for_a_new_subscription(penstock: Penstock) -> None:
+    penstock("pub", "t", "one")
+    words = ("sub", "t", "--subscription", "s", "--timeout", "0.5", "--qos")
+    assert penstock(*words, "0", "--no-ack").out == "one\n"
+    assert penstock(*words, "0").out == ""
+    assert penstock(*words, "2").code == 1
+    assert penstock(*words, "3").code == 2

@@ -107,6 +107,16 @@ def test_altering_nothing_is_wrong_usage(penstock: Penstock) -> None:
     assert "--durability, --retain" in answer.err
 
 
+def test_partitions_are_added_and_not_removed(penstock: Penstock) -> None:
+    penstock("topics", "create", "orders", "--partitions", "2")
+    answer = penstock("topics", "alter", "orders", "--partitions", "5", "--json")
+    assert answer.json()["partitions"] == 5
+    answer = penstock("topics", "alter", "orders", "--partitions", "3")
+    assert answer.code == 1
+    assert "[partitions-only-grow]" in answer.err
+    assert penstock("topics", "describe", "orders", "--json").json()["partitions"] == 5
+
+
 def test_a_topic_is_deleted_with_everything(penstock: Penstock) -> None:
     penstock("pub", "orders", "hello")
     answer = penstock("topics", "delete", "orders", "--yes", "--json")

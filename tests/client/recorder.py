@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from penstock.delivery.state import bit_ranges
 from penstock.drivers.port import Renewal
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.records import Cause, Ranges
@@ -22,7 +23,11 @@ class Recorder:
     def ack(self, claims: list[Claim]) -> None:
         if self.failure is not None:
             raise self.failure
-        self.acked += [(claim.lease_id, claim.ranges) for claim in claims]
+        for claim in claims:
+            ranges = claim.ranges
+            if claim.mask:
+                ranges = tuple(bit_ranges(claim.mask, ranges[0][0]))
+            self.acked.append((claim.lease_id, ranges))
 
     def give_back(self, claim: Claim, cause: Cause, delay_s: float | None, reason: str) -> None:
         self.given_back.append((claim.lease_id, claim.ranges, cause, delay_s, reason))

@@ -13,7 +13,6 @@ from penstock.vocabulary.errors import (
     InvalidName,
     PositionNotHeld,
     UnknownSubscription,
-    Unsupported,
 )
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
@@ -55,8 +54,16 @@ WRONG_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], s
     ("alter_topic", ("orders",), {"colour": 1}, InvalidArgument, "colour"),
     ("create_subscription", ("orders", ""), {}, InvalidName, "subscription"),
     ("create_subscription", ("orders", "s"), {"kind": "queue"}, InvalidArgument, "queue"),
-    ("create_subscription", ("orders", "s"), {"kind": Kind.MULTICAST}, Unsupported, "multicast"),
-    ("create_subscription", ("orders", "s"), {"qos": 2}, Unsupported, "qos 2"),
+    (
+        "create_subscription",
+        ("orders", "s"),
+        {"kind": Kind.MULTICAST, "start": "latest"},
+        InvalidArgument,
+        "no start of its own",
+    ),
+    ("create_subscription", ("a/#/b", "s"), {}, InvalidName, "must be the last level"),
+    ("create_subscription", ("a/#", "s"), {"start": "0:1"}, InvalidArgument, "many topics"),
+    ("create_subscription", ("orders", "s"), {"qos": 3}, InvalidArgument, "qos must be"),
     ("create_subscription", ("orders", "s"), {"lease_s": 0}, InvalidArgument, "lease_s"),
     ("create_subscription", ("orders", "s"), {"start": "soon"}, InvalidArgument, "soon"),
     ("peek", ("orders",), {"limit": 0}, InvalidArgument, "limit"),
@@ -67,6 +74,12 @@ WRONG_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], s
     ("seek", ("orders", "billing", "0:9"), {}, PositionNotHeld, "the end is 0:0"),
     ("seek", ("orders", "biling", "latest"), {}, UnknownSubscription, "biling"),
     ("redrive", ("orders", "billing"), {"rate": 0}, InvalidArgument, "rate"),
+    ("alter_topic", ("orders",), {"partitions": "2"}, InvalidArgument, "whole number"),
+    ("alter_topic", ("orders",), {"partitions": True}, InvalidArgument, "whole number"),
+    ("alter_topic", ("orders",), {"partitions": 0}, InvalidArgument, "partitions"),
+    ("explain", ("orders",), {"position": 17}, InvalidArgument, "position must be text"),
+    ("explain", ("orders",), {"position": "17"}, InvalidArgument, "position"),
+    ("explain", ("orders",), {"id": "a", "key": "b"}, InvalidArgument, "not by several"),
 ]
 
 
@@ -147,5 +160,26 @@ def test_a_clock_that_jumped_is_believed_when_it_is_confirmed() -> None:
             broker.advance(1)
             assert not (await client.stats())["time"]["is_paused"]
             assert await client.peek("orders") == []
+
+    asyncio.run(scenario())
+
+
+def test_a_stuck_message_is_explained() -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            client = broker.client()
+            await client.publish("orders", b"0", id="a", key=b"\xff")
+            async with client.subscribe("orders", "billing", credit=1, consumer="w1") as deliveries:
+                message = await deliveries.receive(timeout_s=5)
+                assert message is not None
+                found = await client.explain("orders", id="a")
+                assert (found["reason"], found["consumer"]) == ("leased", "w1")
+                message.nack(delay_s=60, reason="not now")
+                await deliveries.flush()
+                found = await client.explain("orders", subscription="billing", key=b"\xff")
+                assert (found["reason"], found["last_reason"]) == ("backing-off", "not now")
+                broker.advance(61)
+            found = await client.explain("orders")
+            assert (found["reason"], found["ahead"]) == ("no-consumer", 0)
 
     asyncio.run(scenario())

@@ -81,7 +81,17 @@ def test_every_public_name_of_the_client_is_there() -> None:
         return {name for name in dir(kind) if not name.startswith("_")}
 
     assert names(Client) - names(BlockingClient) == {"attach_to", "catch_up"}
-    own = {"ready", "stocked", "take", "stop", "on_slice", "on_refused", "on_closed", "catch_up"}
+    own = {
+        "ready",
+        "stocked",
+        "take",
+        "stop",
+        "on_slice",
+        "on_refused",
+        "on_closed",
+        "catch_up",
+        "on_revoked",
+    }
     assert names(Deliveries) - names(BlockingDeliveries) == own
     for name in names(BlockingClient):
         assert not inspect.iscoroutinefunction(getattr(BlockingClient, name)), name
@@ -95,6 +105,7 @@ def test_administration_and_looking_work_without_await() -> None:
         client.create_subscription("orders", "billing", lease_s=5)
         client.alter_subscription("orders", "billing", lease_s=6)
         client.publish("orders", b"x")
+        assert client.explain("orders", position="0:0")["reason"] == "no-consumer"
         client.seek("orders", "billing", "0:1")
         client.seek("orders", "billing", "0:1")
         assert client.subscriptions()[0]["dropped"] == 1

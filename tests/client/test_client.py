@@ -200,10 +200,11 @@ def test_no_messages_are_no_receipts() -> None:
 
 WRONG_SUBSCRIPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"kind": "queue"}, InvalidArgument, "unknown subscription kind 'queue'; known: 'shared'"),
-    ({"kind": "multicast"}, Unsupported, "kind 'multicast' is not available yet"),
+    ({"subscription": "a@b"}, InvalidName, "contains '@'"),
+    ({"topic": "a/+b"}, InvalidName, "a level of its own"),
     ({"kind": "reader"}, SubscriptionConflict, r"open it with client\.reader"),
-    ({"qos": 0}, Unsupported, "qos 0 is not available yet"),
-    ({"qos": 2}, Unsupported, "qos 2 is not available yet"),
+    ({"qos": 3}, Unsupported, "qos 3 is not available on memory: URLs; use 0 or 1 or 2"),
+    ({"qos": True}, InvalidArgument, "qos"),
     ({"credit": 0}, InvalidArgument, "credit must be"),
     ({"credit": 1.5}, InvalidArgument, "credit must be"),
     ({"credit_bytes": 0}, InvalidArgument, "credit_bytes must be"),

@@ -10,16 +10,19 @@ from penstock.broker.broker import Stored
 from penstock.client import publisher as module
 from penstock.client.client import Client, connect
 from penstock.client.publisher import Publisher, generated_id, named_id, rising_epoch
+from penstock.client.receipts import Parcel
 from penstock.drivers.embedded import MEMORY
 from penstock.testing import MemoryBroker
 from penstock.vocabulary.errors import (
     DiskFull,
     InvalidArgument,
     PublisherFenced,
+    PublisherForgotten,
     PublishFailed,
     StoreFailed,
 )
 from penstock.vocabulary.message import Durability
+from penstock.vocabulary.units import UnitWish
 
 
 class ScriptedDriver:
@@ -40,9 +43,9 @@ class ScriptedDriver:
     def has_room(self) -> bool:
         return True
 
-    def publish(
+    def publish(  # noqa: PLR0917 - as the port says
         self, topic: str, partition: int, batch: bytes, count: int, publisher: bytes, epoch: int,
-        sequence: int, answer: Callable[[Any], None],
+        sequence: int, answer: Callable[[Any], None], partitions: int = 0,
     ) -> None:  # fmt: skip
         error = self.raises.pop(0) if self.raises else None
         if error is not None:
@@ -211,5 +214,43 @@ def test_a_publisher_belongs_to_one_driver() -> None:
         made = Publisher(driver, asyncio.get_running_loop(), None)
         assert made.route("t") is made.route("t")
         assert len(made.id) == 16
+
+    asyncio.run(scenario())
+
+
+def test_the_batches_of_a_unit_are_numbered_and_a_refused_unit_uses_up_no_number() -> None:
+    async def scenario() -> None:
+        asked: list[UnitWish] = []
+        errors: list[Exception] = [DiskFull("full")]
+
+        class UnitScript(ScriptedDriver):
+            def commit_unit(self, wish: UnitWish, claims: Any, answer: Any) -> None:
+                if errors:
+                    raise errors.pop()
+                asked.append(wish)
+
+        script: Any = UnitScript(2)
+        publisher = Publisher(script, asyncio.get_running_loop(), None)
+        route = publisher.route("t")
+        loads = [
+            (route, Parcel(0, b"a", range(3))),
+            (route, Parcel(1, b"b", range(1))),
+            (route, Parcel(0, b"c", range(2))),
+        ]
+        with pytest.raises(DiskFull):
+            publisher.commit(loads, [], print)
+        parts = publisher.commit(loads, [], print)
+        assert [(p.partition, p.sequence, p.count) for p in parts] == [
+            (0, 0, 3), (1, 0, 1), (0, 3, 2),
+        ]  # fmt: skip
+        assert route.sequences == [5, 1]
+        errors.append(PublisherForgotten("who?"))
+        again = publisher.commit(loads[:1], [], print)
+        assert (again[0].epoch, again[0].sequence) == (1, 0)
+        assert [(wish.epoch, wish.sequence) for wish in asked] == [(0, 0), (2, 0)]
+        named = Publisher(script, asyncio.get_running_loop(), "me")
+        errors.append(PublisherForgotten("who?"))
+        with pytest.raises(PublisherForgotten):
+            named.commit([], [], print)
 
     asyncio.run(scenario())

@@ -169,3 +169,13 @@ def test_bodies_of_a_part_are_read_without_messages() -> None:
     assert sheet.bodies(1, 3) == [b"1", b"2"]
     picked = Sheet(held, frame([b"0", b"1", b"2"], [7, 8], [0, 2]))
     assert picked.bodies() == [b"0", b"2"]
+
+
+def test_settling_can_be_taken_back() -> None:
+    (message,) = hold(frame([b"x"], [0])).messages()
+    message.settle()
+    assert message.is_settled
+    message.unsettle()
+    message.settle()
+    with pytest.raises(AlreadySettled):
+        message.settle()

@@ -388,10 +388,10 @@ def test_wrong_registrations_are_refused() -> None:
         with pytest.raises(UsageError, match="nothing to run"):
             await client.run()
 
-        @client.on_message("orders", "s", kind="multicast")
+        @client.on_message("orders", "s", qos=7)
         async def handle(body: bytes) -> None: ...
 
-        with pytest.raises(Unsupported, match="multicast"):
+        with pytest.raises(Unsupported, match="qos 7"):
             await client.run()
 
     asyncio.run(scenario())

@@ -65,6 +65,32 @@ def test_acks_in_any_order_become_few_ranges() -> None:
     asyncio.run(scenario())
 
 
+def test_a_message_acked_twice_does_not_stand_for_another() -> None:
+    async def scenario() -> None:
+        scene = Scene(4)
+        messages = scene.messages()
+        (hold,) = scene.settling.holds.values()
+        messages[1].ack()
+        messages[3].ack()
+        scene.settling.ack_many(hold, [0, 1])  # as a batch does that has it too
+        scene.settling.send()
+        assert scene.recorder.acked == [(1, ((0, 2), (3, 4)))]
+        messages[2].ack()
+        scene.settling.send()
+        assert scene.settling.holds == {}
+
+        scene = Scene(4)
+        messages = scene.messages()
+        (hold,) = scene.settling.holds.values()
+        scene.settling.ack_many(hold, [0, 1])
+        messages[1].ack()
+        messages[3].ack()
+        scene.settling.send()
+        assert scene.recorder.acked == [(1, ((0, 2), (3, 4)))], "in the other order too"
+
+    asyncio.run(scenario())
+
+
 def test_acks_are_sent_after_a_few_milliseconds() -> None:
     async def scenario() -> None:
         scene = Scene(3)
@@ -265,5 +291,26 @@ def test_closing_sends_the_last_acks_and_tells_what_was_begun() -> None:
         assert scene.settling.begun() == {1: ((0, 2),)}
         with pytest.raises(Closed):
             second.ack()
+
+    asyncio.run(scenario())
+
+
+def test_a_unit_claims_messages_and_they_are_settled_when_it_is_committed() -> None:
+    async def scenario() -> None:
+        scene = Scene(3, 2)
+        messages = scene.messages()
+        chosen = [messages[4], messages[2], messages[0]]
+        attachment, claims = scene.settling.claims_of(chosen)
+        assert attachment is scene.settling.attachment
+        found = [(claim.lease_id, claim.ranges) for claim in claims]
+        assert found == [(2, ((1001, 1002),)), (1, ((0, 1), (2, 3)))]
+        assert scene.settling.holds[1].left == 3
+        scene.settling.finish(chosen)
+        assert (scene.settling.holds[1].left, scene.settling.holds[2].left) == (1, 1)
+        scene.settling.finish([messages[1], messages[3]])
+        assert scene.settling.holds == {}
+        scene.settling.close()
+        with pytest.raises(Closed):
+            scene.settling.claims_of(chosen)
 
     asyncio.run(scenario())

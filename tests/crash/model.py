@@ -113,13 +113,15 @@ class Topic:
     """Where the replay window begins."""
     times: dict[Spot, int] = field(default_factory=dict)
     """Publish times of all messages there ever were."""
+    origins: dict[Spot, int] = field(default_factory=dict)
+    """Of dead letters: the partition each came from."""
 
     def copy(self) -> "Topic":
         subs = {name: sub.copy() for name, sub in self.subs.items()}
         return Topic(
             self.born, self.policy, list(self.ends), dict(self.held), set(self.retained), subs,
             dict(self.publishers), dict(self.ids), set(self.aimed), dict(self.newest),
-            list(self.windows), dict(self.times),
+            list(self.windows), dict(self.times), dict(self.origins),
         )  # fmt: skip
 
     def release(self, spots: Iterable[Spot], *, is_forced: bool = False) -> None:
@@ -239,6 +241,15 @@ class Model:
         keep = policy.keep_last
         home.newest = {key: kept[-keep:] for key, kept in home.newest.items() if keep}
         home.release(list(home.held))
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """More partitions, all of them empty; who subscribed gets what comes there."""
+        home = self.topics[name]
+        fresh = [0] * (partitions - len(home.ends))
+        home.ends.extend(fresh)
+        home.windows.extend(fresh)
+        for sub in home.subs.values():
+            sub.begins.extend(fresh)
 
     def delete_topic(self, name: str) -> None:
         del self.topics[name]
@@ -364,11 +375,11 @@ class Model:
         grave = f"{topic}.dead.{name}"
         if grave not in self.topics:
             policy = TopicPolicy(retain_s=None, dead_of=f"{topic}\n{name}")
-            self.create_topic(grave, len(home.ends), policy)
+            self.create_topic(grave, 1, policy)
         there = self.topics[grave]
         for spot in spots:
             item = home.held[spot]._replace(due=0, expiry=0)
-            self._store(there, spot[0] % len(there.ends), item, list(there.subs))
+            there.origins[self._store(there, 0, item, list(there.subs))] = spot[0]
             sub.end(spot, Outcome.DEAD)
             home.release([spot])
 
@@ -377,7 +388,7 @@ class Model:
         home, there = self.topics[topic], self.topics[f"{topic}.dead.{name}"]
         sub = home.subs[name]
         for spot in spots:
-            fresh = (spot[0] % len(home.ends), home.ends[spot[0] % len(home.ends)])
+            fresh = (there.origins[spot], home.ends[there.origins[spot]])
             home.ends[fresh[0]] += 1
             home.held[fresh] = there.held[spot]
             home.times[fresh] = wall

@@ -76,6 +76,11 @@ def _expect_fenced(broker: Broker, batch: Batched) -> None:
     raise Violation(f"S7 an old epoch of {batch[:5]} was answered with {answer}")
 
 
+def _message(partition: int) -> bytes:
+    """One with an id of its own: growth makes partitions ask each other for ids."""
+    return encode_one(f"probe {partition}".encode(), id=f"probe {partition}")
+
+
 def _publish(broker: Broker, model: Model, facts: Facts) -> dict[str, list[tuple[Spot, Item]]]:
     """S3: a new message gets an offset nobody was ever told."""
     fresh: dict[str, list[tuple[Spot, Item]]] = {}
@@ -85,7 +90,7 @@ def _publish(broker: Broker, model: Model, facts: Facts) -> dict[str, list[tuple
             continue
         for partition in range(len(topic.ends)):
             broker.publish(
-                name, partition, encode_one(f"probe {partition}".encode(), id="probe"), 1, PROBER,
+                name, partition, _message(partition), 1, PROBER,
                 0, 0, DIRECT, partial(answered.__setitem__, (name, partition)),
             )  # fmt: skip
     settle(broker)
@@ -96,7 +101,8 @@ def _publish(broker: Broker, model: Model, facts: Facts) -> dict[str, list[tuple
         told = max(facts.ends.get((topic.born, partition), 0), topic.ends[partition])
         if answer.base < told:
             raise Violation(f"S3 {name} {partition}:{answer.base} is given out a second time")
-        item = Item(f"probe {partition}".encode(), None, "probe", broker.engine.clock.wall())
+        text = f"probe {partition}"
+        item = Item(text.encode(), None, text, broker.engine.clock.wall())
         fresh.setdefault(name, []).append(((partition, answer.base), item))
     return fresh
 

@@ -12,6 +12,7 @@ from penstock.broker.broker import Broker, Sink
 from penstock.broker.mailbox import DIRECT
 from penstock.delivery import admin
 from penstock.delivery.apply import REJECTED
+from penstock.delivery.growth import decide_partitions
 from penstock.delivery.state import Subscription
 from penstock.journal.memory import Image, MemoryDisk
 from penstock.journal.settings import JournalSettings
@@ -73,6 +74,21 @@ class Run(Publishing, Timing, Moving):
         step = self._propose(lambda m: m.alter_topic(name, TopicPolicy(**policy)))
         self.broker.alter_topic(name, policy)
         self.history.confirm(step)
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        step = self._propose(lambda m: m.grow_topic(name, partitions))
+        self.broker.alter_topic(name, {}, partitions)
+        self.history.confirm(step)
+
+    def begin_growing(self, name: str, partitions: int) -> None:
+        """Decides to grow and leaves the record waiting, as the commit thread finds it."""
+        engine = self.broker.engine
+        with engine.lock:
+            self._propose(lambda m: m.grow_topic(name, partitions))
+            topic = admin.find_topic(self.broker.state, name)
+            record = decide_partitions(topic, partitions, self.clock.wall())
+            assert record is not None
+            engine.submit(record, None)
 
     def delete_topic(self, name: str) -> None:
         step = self._propose(lambda m: m.delete_topic(name))

@@ -8,11 +8,18 @@ from tests.crash import (
     sabotages_delivery,
     sabotages_disk,
     sabotages_features,
+    sabotages_growth,
     sabotages_recovery,
 )
 from tests.crash.sabotage import SABOTAGES, Sabotage
 
 __all__ = ["MODULES", "SABOTAGES", "Sabotage"]
 
-MODULES = (sabotages_delivery, sabotages_disk, sabotages_features, sabotages_recovery)
+MODULES = (
+    sabotages_delivery,
+    sabotages_disk,
+    sabotages_features,
+    sabotages_growth,
+    sabotages_recovery,
+)
 """Importing them registers what they plant."""

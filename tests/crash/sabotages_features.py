@@ -17,6 +17,7 @@ from penstock.delivery import (
     snapshot,
     unique,
 )
+from penstock.delivery.dedup import Window
 from penstock.delivery.effects import Effects
 from penstock.delivery.snapshot import CURSOR_EXTRAS, PARTITION_EXTRAS, SUBSCRIPTION_EXTRAS, Extra
 from penstock.vocabulary.records import Cause, Published, Settled, Unit
@@ -43,8 +44,8 @@ def ids_forgotten() -> Planting:
 @sabotage("M50b", "ids that are not durable yet are in the snapshot",
           stages.crash(given.ids_around_a_snapshot))  # fmt: skip
 def ids_early() -> Planting:
-    original = unique.Window.state
-    return patch(unique.Window, "state", lambda self, _end: original(self, 1 << 60))
+    original = Window.state
+    return patch(Window, "state", lambda self, _end: original(self, 1 << 60))
 
 
 @sabotage("M51", "a replaced message is not dropped", stages.crash(given.replaced))
@@ -138,7 +139,7 @@ def _applier(kind: Any, instead: Any) -> Planting:
 
 @sabotage("M57", "a seek is not written", stages.crash(moving.seek_over_retained))
 def seek_unwritten() -> Planting:
-    original = seeking.decide_seek
+    original = seek.decide_seek
 
     def done_at_once(state: Any, subscription: Any, places: Any) -> None:
         record = original(state, subscription, places)

@@ -17,6 +17,52 @@ def topics_change(run: Run) -> None:
     run.publish("orders", b"again", publisher=BOB)
 
 
+def topics_grow(run: Run) -> None:
+    """Partitions are added between publishes, acks and a restart; old and new ones go on."""
+    run.open()
+    holder = run.attach("orders", "billing")
+    run.publish("orders", b"a", b"b")
+    run.grow_topic("orders", 3)
+    run.publish("orders", b"c", partition=2)
+    run.ack(holder, 0, partition=2)
+    run.subscribe("orders", "late", start="latest")
+    run.close()
+    run.open()
+    run.grow_topic("orders", 4)
+    run.publish("orders", b"d", partition=3)
+    run.publish("orders", b"e")
+
+
+def growth_meets_publishing(run: Run) -> None:
+    """What is decided before, with and after the growth goes to disk in one group."""
+    run.open()
+    run.subscribe("orders", "billing")
+    run.publish("orders", b"a", is_committed=False)
+    run.begin_growing("orders", 2)
+    run.publish("orders", b"b", partition=1, is_committed=False)
+    run.begin_growing("orders", 3)
+    run.publish("orders", b"c", partition=2, is_committed=False)
+    run.snapshot()
+    run.settle()
+    run.snapshot()
+    run.publish("orders", b"d", partition=2)
+
+
+def growth_meets_dead_letters(run: Run) -> None:
+    """Dead letters of old and new partitions lie together and go home each to its own."""
+    run.open()
+    holder = run.attach("orders", "billing")
+    run.publish("orders", b"old")
+    run.reject(holder, 0)
+    run.bury("orders", "billing", (0, 0))
+    run.grow_topic("orders", 2)
+    run.publish("orders", b"new", partition=1)
+    run.reject(holder, 0, partition=1)
+    run.bury("orders", "billing", (1, 0))
+    run.redrive("orders", "billing", (0, 0), (0, 1))
+    run.ack(holder, 1, partition=1)
+
+
 def subscriptions_change(run: Run) -> None:
     run.open()
     run.publish("orders", b"a", b"b")
@@ -95,6 +141,7 @@ def written_topic(run: Run) -> None:
 
 
 CHANGING = (
-    topics_change, subscriptions_change, deletion_meets_the_clock, deletion_meets_compaction,
+    topics_change, topics_grow, growth_meets_publishing, growth_meets_dead_letters,
+    subscriptions_change, deletion_meets_the_clock, deletion_meets_compaction,
     deletion_meets_dead_letters, retention, written_topic,
 )  # fmt: skip

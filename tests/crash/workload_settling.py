@@ -130,7 +130,7 @@ def dead_letters_of_two(run: Run) -> None:
     run.reject(first, 0, partition=1)
     run.bury("orders", "billing", (1, 0))
     watcher = run.attach("orders.dead.billing", "people", SubscriptionPolicy())
-    run.redrive("orders", "billing", (1, 0))
+    run.redrive("orders", "billing", (0, 0))
     run.ack(first, 1, partition=1)
     del watcher
 

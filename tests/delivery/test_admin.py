@@ -15,9 +15,8 @@ from penstock.vocabulary.errors import (
     TopicInUse,
     UnknownSubscription,
     UnknownTopic,
-    Unsupported,
 )
-from penstock.vocabulary.message import Durability, Kind
+from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause, TopicCreated
 from tests.delivery.world import World
@@ -212,8 +211,7 @@ def test_joining_an_existing_subscription_may_name_another_lease_time(
 @pytest.mark.parametrize(
     ("policy", "error"),
     [
-        (SubscriptionPolicy(kind=Kind.MULTICAST), Unsupported),
-        (SubscriptionPolicy(qos=2), Unsupported),
+        (SubscriptionPolicy(qos=3), InvalidArgument),
         (SubscriptionPolicy(lease_s=0), InvalidArgument),
         (SubscriptionPolicy(lease_s=100_000), InvalidArgument),
         (SubscriptionPolicy(lease_s=float("nan")), InvalidArgument),

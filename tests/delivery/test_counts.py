@@ -163,15 +163,18 @@ class Bookkeeper(RuleBasedStateMachine):
         for partition in dead.partitions if dead is not None else ():
             for part in list(partition.released.gaps(0, partition.next_offset))[:1]:
                 unit = self.world.redrive(subscription, partition, part)
-                stored = unit.records[0]
-                assert isinstance(stored, Published)
-                pages = self.book[subscription]
-                gone = [p for p, word in pages.items() if word == DEAD and p[0] == stored.partition]
-                for place in gone[: stored.count]:
-                    del pages[place]  # It goes on under a new offset.
-                fresh = [(stored.partition, o) for o in range(stored.base, stored.end)]
-                pages.update(dict.fromkeys(fresh, WAITING))
-                self.redriven.update(fresh)
+                for stored in unit.records:
+                    if isinstance(stored, Published):
+                        self.take_back(subscription, stored)
+
+    def take_back(self, subscription: Subscription, stored: Published) -> None:
+        pages = self.book[subscription]
+        gone = [p for p, word in pages.items() if word == DEAD and p[0] == stored.partition]
+        for place in gone[: stored.count]:
+            del pages[place]  # It goes on under a new offset.
+        fresh = [(stored.partition, o) for o in range(stored.base, stored.end)]
+        pages.update(dict.fromkeys(fresh, WAITING))
+        self.redriven.update(fresh)
 
     @rule(pick=PICK)
     def remove(self, pick: int) -> None:

@@ -376,15 +376,20 @@ def test_a_redriven_message_can_die_again(
     assert (dead.held, count(subscription).dead) == (1, 1)
 
 
-def test_partitions_of_dead_letters_mirror_those_of_the_topic(world: World) -> None:
+def test_dead_letters_lie_in_one_partition_and_go_back_to_their_own(world: World) -> None:
     topic = world.topic("wide", partitions=3)
     subscription = world.subscribe(topic)
-    world.publish(topic, 1, 2)
-    reject(world, subscription)
+    for partition in (2, 0, 2):
+        world.publish(topic, 1, partition)
+    for lease in world.deliver(world.join(subscription)):
+        world.give_back(lease, cause=Cause.REJECTED)
     world.bury(subscription.cursors[2], (0, 1))
+    world.bury(subscription.cursors[0], (0, 1))
+    world.bury(subscription.cursors[2], (1, 2))
     dead = world.state.names["wide.dead.billing"]
-    assert [partition.held for partition in dead.partitions] == [0, 0, 1]
-    unit = world.redrive(subscription, dead.partitions[2], (0, 1))
-    stored = unit.records[0]
-    assert isinstance(stored, Published)
-    assert stored.partition == 2
+    assert [partition.held for partition in dead.partitions] == [3]
+    unit = world.redrive(subscription, dead.partitions[0], (0, 3))
+    stored = [part for part in unit.records if isinstance(part, Published)]
+    assert [(part.partition, part.base, part.count) for part in stored] == [(2, 2, 2), (0, 1, 1)]
+    assert [cursor.dead for cursor in subscription.cursors] == [0, 0, 0]
+    assert dead.partitions[0].held == 0

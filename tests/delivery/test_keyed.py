@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from penstock.delivery import settle
 from penstock.delivery.counts import count, unexplained
+from penstock.delivery.growth import decide_partitions
 from penstock.delivery.keyed import SLOTS, Keys, open_offsets, slots_of
 from penstock.delivery.shared import after_recovery, due
 from penstock.delivery.state import Consumer, Lease, Subscription
@@ -238,6 +240,29 @@ def test_slots_stay_where_they_are_when_others_come_and_go() -> None:
     assert (keys.target[~taken] == before[~taken]).all()
     assert set(keys.target.tolist()) == {1, 2}
     assert len(keys.target) == SLOTS
+
+
+def test_after_growth_a_moved_key_waits_for_its_older_messages(world: World) -> None:
+    subscription = start(world, partitions=1)
+    topic = subscription.topic
+    consumer = world.join(subscription)
+    names = [f"k{n}" for n in range(8)]
+    world.publish_messages(topic, keyed(*names))
+    (lease,) = world.deliver(consumer)
+    record = decide_partitions(topic, 2, world.wall)
+    assert record is not None
+    world.apply(record)
+    moved = [n for n in names if xxh3_64_intdigest(n.encode()) % 2]
+    assert 0 < len(moved) < 8
+    world.publish_messages(topic, keyed(*moved, "new"), 1)
+    offers = world.dispatch(subscription)
+    assert [offsets_of(o.lease) for o in offers] == [[len(moved)]], "only the key without a past"
+    first = names.index(moved[0])
+    world.ack(lease, (first, first + 1))
+    assert [offsets_of(o.lease) for o in world.dispatch(subscription)] == [[0]]
+    world.ack(lease)
+    (offer,) = world.dispatch(subscription)
+    assert offsets_of(offer.lease) == list(range(1, len(moved)))
 
 
 # -- whatever happens ------------------------------------------------------------------------------

@@ -253,8 +253,10 @@ def test_a_place_beyond_the_end_proves_that_messages_were_lost(
     assert topic.partitions[0].held == 3
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.SHARED])
-def test_other_kinds_cannot_be_moved(subscription: Subscription, world: World, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [Kind.READER, Kind.MULTICAST])
+def test_readers_and_multicasts_themselves_cannot_be_moved(
+    subscription: Subscription, world: World, kind: Kind
+) -> None:
     subscription.policy = SubscriptionPolicy(kind=kind)
     with pytest.raises(Unsupported, match=kind.value):
         decide_seek(world.state, subscription, (0,))

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from penstock.batch import encode_many
 from penstock.batch.frame import Frame, frame_of
-from penstock.delivery import admin, keyed, settle
+from penstock.delivery import admin, keyed, revoked, settle
 from penstock.delivery.apply import apply
 from penstock.delivery.dead import decide_dead, decide_redrive
 from penstock.delivery.effects import Effects
@@ -30,6 +30,7 @@ from penstock.vocabulary.records import (
     Attached,
     Cause,
     Detached,
+    Missed,
     Published,
     Ranges,
     Record,
@@ -94,6 +95,7 @@ class World:
         if cursor.subscription.keys is not None:
             cursor.subscription.keys.decided.pop(id(record), None)
         self.apply(record)
+        revoked.carried_out(cursor, record)
 
     # -- topics and subscriptions ----------------------------------------------------------------
 
@@ -220,7 +222,10 @@ class World:
         subscription.consumers = left or None
         consumer.is_gone = True
         for record in settle.decide_detach(consumer, begun or {}, self.wall, is_clean=is_clean):
-            self.carry_out(record)
+            if isinstance(record, Missed):
+                self.apply(record)
+            else:
+                self.carry_out(record)
         self.apply(Detached(subscription.topic.id, subscription.id, consumer.id))
 
     def end_messages(self, topic: Topic) -> list[Settled | Removed]:

@@ -4,7 +4,7 @@ import inspect
 import pickle
 
 from penstock.drivers.embedded import FILE, MEMORY, EmbeddedAttachment, EmbeddedDriver
-from penstock.drivers.port import Attachment, Capabilities, Driver
+from penstock.drivers.port import Attachment, Capabilities, Driver, PatternDriver, UnitDriver
 from penstock.vocabulary.message import Durability
 
 
@@ -23,6 +23,8 @@ def test_the_driver_port_has_at_most_eight_methods() -> None:
 
 def test_the_embedded_driver_has_every_method_of_the_port() -> None:
     assert _methods(Attachment) <= _methods(EmbeddedAttachment)
+    assert _methods(PatternDriver) <= _methods(EmbeddedDriver)
+    assert _methods(UnitDriver) <= _methods(EmbeddedDriver)
     assert _methods(Driver) - {"partitions"} <= _methods(EmbeddedDriver)
 
 
@@ -30,6 +32,9 @@ def test_capabilities_are_plain_data() -> None:
     assert pickle.loads(pickle.dumps(FILE)) == FILE
     assert FILE.durability is Durability.SYNCED
     assert MEMORY.durability is Durability.MEMORY
+    assert FILE.qos == MEMORY.qos == (0, 1, 2)
+    assert FILE.has_transactions
+    assert MEMORY.has_transactions
 
 
 def test_a_driver_promises_nothing_it_does_not_say() -> None:

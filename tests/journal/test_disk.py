@@ -363,3 +363,11 @@ def test_a_short_direct_write_is_continued_through_the_cache(
     file.pwrite_synced(0, data)
     assert file.pread(0, 2048) == bytes(data)
     file.close()
+
+
+def test_a_file_that_is_expected_reads_as_ever(disk: FolderDisk) -> None:
+    file = disk.create("a", 4096)
+    file.pwrite(10, b"x")
+    file.expect()
+    assert file.pread(10, 1) == b"x"
+    file.close()

@@ -74,12 +74,33 @@ KINDS: dict[type, st.SearchStrategy[r.Record]] = {
     r.SubscriptionAltered: st.builds(r.SubscriptionAltered, u32, u32, subscription_policies),
     r.SubscriptionDeleted: st.builds(r.SubscriptionDeleted, u32, u32),
     r.Attached: st.builds(r.Attached, u32, u32, u32, text),
-    r.Detached: st.builds(r.Detached, u32, u32, u32),
+    r.Detached: st.builds(r.Detached, u32, u32, u32, i64),
     r.Started: st.builds(r.Started, u32, st.booleans(), i64),
     r.ReaderOpened: st.builds(r.ReaderOpened, u32, u32, text),
     r.ReaderMoved: st.builds(r.ReaderMoved, u32, u32, offsets, offsets),
     r.Outlived: st.builds(r.Outlived, u32, u16, ranges, u64),
     r.Sought: st.builds(r.Sought, u32, u32, st.lists(st.none() | u64, max_size=4).map(tuple)),
+    r.MemberExpired: st.builds(r.MemberExpired, u32, u32),
+    r.PatternCreated: st.builds(r.PatternCreated, text, text, subscription_policies, i64),
+    r.PatternDeleted: st.builds(r.PatternDeleted, text, text),
+    r.PartitionsAdded: st.builds(r.PartitionsAdded, u32, u16, offsets, i64),
+    r.UnitCommitted: st.builds(
+        r.UnitCommitted,
+        st.binary(max_size=16),
+        u64,
+        u64,
+        i64,
+        st.lists(
+            st.tuples(
+                st.none() | u64,
+                st.booleans(),
+                st.none() | offsets,
+                st.none() | st.dictionaries(u32, u64),
+            ),
+            max_size=3,
+        ).map(tuple),
+    ),
+    r.Missed: st.builds(r.Missed, u32, u16, u32, ranges, text),
 }
 simple = st.one_of(*KINDS.values())
 KINDS[r.Unit] = st.builds(r.Unit, st.lists(simple, max_size=4).map(tuple))
@@ -210,6 +231,9 @@ def test_numbers_of_rare_records_on_disk_do_not_change() -> None:
         r.Attached(0, 0, 0, ""), r.Detached(0, 0, 0), r.Started(0, False, 0),
         r.ReaderOpened(0, 0, ""), r.ReaderMoved(0, 0, (), ()),
         r.Outlived(0, 0, (), 0), r.Sought(0, 0, ()),
+        r.MemberExpired(0, 0), r.PatternCreated("", "", SubscriptionPolicy(), 0),
+        r.PatternDeleted("", ""), r.PartitionsAdded(0, 2, (0,), 0),
+        r.UnitCommitted(b"", 0, 0, 0, ()), r.Missed(0, 0, 0, (), ""),
     ]  # fmt: skip
     assert [encode(record)[5] for record in rare] == list(range(len(rare)))
     assert {encode(record)[4] for record in rare} == {OTHER}

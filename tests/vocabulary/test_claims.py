@@ -7,7 +7,7 @@ from penstock.vocabulary.claims import Claim, Refusal
 
 def test_a_claim_names_its_lease_its_place_and_its_attempt() -> None:
     claim = Claim(lease_id=7, partition=1, attempt=2, ranges=((3, 5), (8, 9)))
-    assert tuple(claim) == (7, 1, 2, ((3, 5), (8, 9)))
+    assert tuple(claim) == (7, 1, 2, ((3, 5), (8, 9)), 0)
 
 
 def test_a_refusal_says_which_message_and_why() -> None:

@@ -8,6 +8,7 @@ from penstock.vocabulary import limits
 from penstock.vocabulary.errors import InvalidName
 from penstock.vocabulary.names import (
     check_consumer,
+    check_member,
     check_subscription,
     check_topic,
     dead_topic,
@@ -18,10 +19,41 @@ CHECKS = [check_topic, check_subscription, check_consumer]
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("name", ["orders", "a.b.c", "imu:front/left", "größe", "日本", "a-b_c@1"])
+@pytest.mark.parametrize("name", ["orders", "a.b.c", "imu:front/left", "größe", "日本", "a-b_c"])
 def test_ordinary_names_pass_unchanged(check: object, name: str) -> None:
     assert callable(check)
     assert check(name) == name
+
+
+@pytest.mark.parametrize("check", [check_topic, check_consumer])
+def test_an_at_sign_is_for_topics_and_consumers(check: object) -> None:
+    assert callable(check)
+    assert check("a@1") == "a@1"
+
+
+def test_an_at_sign_in_a_subscription_is_kept_for_multicasts() -> None:
+    with pytest.raises(InvalidName, match="'@', which stands between"):
+        check_subscription("a@1")
+
+
+def test_a_member_is_named_after_its_multicast_and_consumer() -> None:
+    assert check_member("news", "app", "left:1") == "app@left:1"
+
+
+@pytest.mark.parametrize(
+    ("consumer", "why"),
+    [
+        ("a@b", "contains '@'"),
+        ("a b", "space"),
+        ("", "non-empty"),
+        ("a+b", "kept for patterns"),
+        ("x" * 120, "over the limit of 255"),
+        (":".join("abcdefghijklmnop"), "levels"),
+    ],
+)
+def test_a_member_that_could_have_no_dead_letters_is_refused(consumer: str, why: str) -> None:
+    with pytest.raises(InvalidName, match=why):
+        check_member("t" * 130, "app", consumer)
 
 
 BROKEN = {

@@ -1,7 +1,7 @@
 """A frame: a stored batch and which of its messages are meant. What readers and consumers get."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -51,6 +51,9 @@ def frame_of(record: Published | Copied, start: int, end: int) -> Frame:
     )  # fmt: skip
 
 
+_BITS: Final = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)]
+
+
 def masked(frames: Iterable[Frame], start: int, mask: int) -> list[Frame]:
     """The messages of some frames whose bit, counted from offset `start`, is set."""
     found: list[Frame] = []
@@ -58,8 +61,8 @@ def masked(frames: Iterable[Frame], start: int, mask: int) -> list[Frame]:
         if isinstance(frame.offsets, range):
             base, count = frame.offsets.start, len(frame.offsets)
             bits = mask >> (base - start) & ((1 << count) - 1)
-            # Read from its end, the text of the number has one digit for each message.
-            places = [at for at, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
+            data = bits.to_bytes((count + 7) // 8, "little")
+            places = [8 * at + bit for at, byte in enumerate(data) if byte for bit in _BITS[byte]]
         else:
             places = [at for at, o in enumerate(frame.offsets) if mask >> (o - start) & 1]
         if len(places) == len(frame.offsets):

@@ -7,16 +7,21 @@ import msgspec
 
 from penstock.batch import Batch
 from penstock.broker.engine import Engine
+from penstock.broker.following import Following
 from penstock.broker.mailbox import DIRECT, Pending
-from penstock.delivery import admin, counts
+from penstock.broker.multicasting import Multicasting, check_multicast_start
+from penstock.delivery import admin, counts, members, multicast, patterns
+from penstock.delivery.growth import decide_partitions
 from penstock.delivery.reader import describe_row
 from penstock.delivery.state import Partition, State, Subscription, Topic
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument
+from penstock.vocabulary.filters import is_pattern
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.records import Unit
 
 
-class Administration:
+class Administration(Following, Multicasting):
     """The administrative half of a Broker."""
 
     engine: Engine
@@ -27,8 +32,7 @@ class Administration:
             self.state, name, 1, TopicPolicy(), self.engine.clock.wall(), is_explicit=False,
             is_reserved=names.is_dead_topic(name),
         )  # fmt: skip
-        if record is not None:
-            self.engine.submit(record, None)
+        self.add_topic(record)
         return self.state.names[name]
 
     def _starts(self, topic: Topic, start: Any, default: str) -> tuple[int, ...]:
@@ -87,18 +91,25 @@ class Administration:
         """Creates a topic; nothing happens when it exists as asked."""
         wall = self.engine.clock.wall()
         self._run(
-            lambda: admin.decide_create_topic(
-                self.state, name, partitions, policy, wall, is_explicit=True
+            lambda: self.add_topic(
+                admin.decide_create_topic(
+                    self.state, name, partitions, policy, wall, is_explicit=True
+                )
             )
         )
 
-    def alter_topic(self, name: str, changes: dict[str, Any]) -> None:
-        """Changes a topic's policy."""
+    def alter_topic(
+        self, name: str, changes: dict[str, Any], partitions: int | None = None
+    ) -> None:
+        """Changes a topic's policy; with `partitions`, adds so many that it has that number."""
+        wall = self.engine.clock.wall()
 
         def decide() -> Any:
             topic = admin.find_topic(self.state, name)
             policy = changed(topic.policy, changes)
-            return admin.decide_alter_topic(topic, policy, self.engine.clock.wall())
+            altered = admin.decide_alter_topic(topic, policy, wall)
+            added = None if partitions is None else decide_partitions(topic, partitions, wall)
+            return Unit((altered, added)) if altered and added else altered or added
 
         self._run(decide)
 
@@ -110,6 +121,12 @@ class Administration:
         self, topic_name: str, name: str, policy: SubscriptionPolicy, start: Any
     ) -> None:
         """Creates a durable subscription; nothing happens when it exists as asked."""
+        if is_pattern(topic_name):
+            self._ensure_pattern(topic_name, name, policy, start, is_explicit=True)
+            self._run(lambda: None)
+            return
+        self.refuse_taken(topic_name, name)
+        check_multicast_start(policy, start)
         with self.engine.lock:
             self.engine.check_alive()
             topic = self._ensure_topic(topic_name)
@@ -125,11 +142,15 @@ class Administration:
         """Changes a subscription's policy."""
 
         def decide() -> Any:
+            if is_pattern(topic_name):
+                known = patterns.find_pattern(self.state, topic_name, name)
+                return patterns.decide_alter_pattern(
+                    self.state, known, changed(known.policy, changes)
+                )
             topic = admin.find_topic(self.state, topic_name)
             subscription = admin.find_subscription(topic, name)
-            return admin.decide_alter_subscription(
-                subscription, changed(subscription.policy, changes)
-            )
+            patterns.refuse_part(self.state, subscription)
+            return multicast.decide_alter(subscription, changed(subscription.policy, changes))
 
         self._run(decide)
 
@@ -137,8 +158,11 @@ class Administration:
         """Deletes a subscription; what only it held is released."""
 
         def decide() -> Any:
-            topic = admin.find_topic(self.state, topic_name)
-            return admin.decide_delete_subscription(admin.find_subscription(topic, name))
+            if is_pattern(topic_name):
+                return self.decide_delete_pattern(topic_name, name)
+            subscription = admin.find_subscription(admin.find_topic(self.state, topic_name), name)
+            patterns.refuse_part(self.state, subscription)
+            return multicast.decide_delete(subscription)
 
         self._run(decide)
 
@@ -160,17 +184,19 @@ class Administration:
         with self.engine.lock:
             if topic_name is None:
                 topics = list(self.state.topics.values())
+            elif is_pattern(topic_name):
+                return self.describe_patterns(topic_name)
             else:
                 topics = [admin.find_topic(self.state, topic_name)]
-            return [
+            return self.describe_patterns(topic_name) + [
                 self._describe_subscription(s)
                 for topic in sorted(topics, key=lambda t: t.name)
-                for s in sorted(topic.durable_subscriptions(), key=lambda s: s.name)
+                for s in members.listed(topic)
             ]
 
     def _describe_subscription(self, subscription: Subscription) -> dict[str, Any]:
         found = counts.count(subscription, self.engine.clock.wall())
-        return {
+        row = {
             "topic": subscription.topic.name,
             "subscription": subscription.name,
             "kind": subscription.policy.kind.value,
@@ -180,6 +206,7 @@ class Administration:
             **describe_row(subscription),
             "policy": msgspec.to_builtins(subscription.policy),
         }
+        return self.describe_part(self.describe_multicast(subscription, row))
 
 
 def changed(policy: Any, changes: dict[str, Any]) -> Any:

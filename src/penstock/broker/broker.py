@@ -15,13 +15,18 @@ from penstock.broker.engine import Engine, Waiter
 from penstock.broker.expiring import expire_all
 from penstock.broker.keeper import Keeper
 from penstock.broker.mailbox import DIRECT, Mailbox, Target
+from penstock.broker.multicasting import default_start
 from penstock.broker.reading import Reading
 from penstock.broker.rebuild import Rebuild, started
+from penstock.broker.revoking import answer_nack, tell_expired
 from penstock.broker.threads import Threads
+from penstock.broker.timing import until_next
+from penstock.broker.units import Units
 from penstock.delivery import admin, settle
-from penstock.delivery.apply import remove_subscription
+from penstock.delivery.growth import check_map
 from penstock.delivery.publish import Decided, Duplicate, decide_publish
 from penstock.delivery.reader import refuse_reader
+from penstock.delivery.registry import remove_subscription
 from penstock.delivery.shared import due
 from penstock.delivery.state import Consumer, Subscription, Topic
 from penstock.delivery.traits import NEVER
@@ -38,7 +43,7 @@ from penstock.vocabulary.errors import (
     InvalidArgument,
     InvalidName,
 )
-from penstock.vocabulary.message import Durability
+from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import (
     Attached,
@@ -58,6 +63,8 @@ class Sink(NamedTuple):
     mailbox: Mailbox
     on_slice: Target
     on_closed: Target
+    on_revoked: Target | None = None
+    """Kind `key_shared`: told what was taken back, in order with the slices."""
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
@@ -71,7 +78,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     """Offsets of messages that were stored before, by their index, where known."""
 
 
-class Broker(Reading):
+class Broker(Units, Reading):
     """An open broker on one journal."""
 
     def __init__(self, engine: Engine, keeper: Keeper) -> None:
@@ -87,6 +94,7 @@ class Broker(Reading):
         self._is_full = False
         self._dead_lock = Lock()
         self._levels: dict[Durability, Durability] = {}
+        self.followers = {}
 
     @classmethod
     def open(
@@ -153,9 +161,12 @@ class Broker(Reading):
 
     def publish(  # noqa: PLR0913, PLR0917 - the hot path: no object per call
         self, topic_name: str, partition: int, batch: bytes, count: int, publisher: bytes,
-        epoch: int, sequence: int, mailbox: Mailbox, target: Target,
+        epoch: int, sequence: int, mailbox: Mailbox, target: Target, partitions: int = 0,
     ) -> None:  # fmt: skip
-        """Stores a batch; the target gets Stored, or an error. Raises what is known at once."""
+        """Stores a batch; the target gets Stored, or an error. Raises what is known at once.
+
+        `partitions`: how many the batch was split for; 0 = whatever there are. Raises StaleMap.
+        """
         engine = self.engine
         with engine.lock:
             if engine.is_blocked:
@@ -163,8 +174,10 @@ class Broker(Reading):
             topic = self.state.names.get(topic_name)
             if topic is None or topic.is_removing or topic.policy.dead_of or topic.is_full:
                 topic = self._topic_to_publish(topic_name)
+            if partitions and partitions != len(topic.map):
+                check_map(topic, partition, publisher, epoch, sequence)
             decision = decide_publish(
-                topic.partitions[partition], batch, count, publisher, epoch, sequence,
+                topic.map[partition], batch, count, publisher, epoch, sequence,
                 engine.clock.wall(),
             )  # fmt: skip
             level = self._levels[topic.policy.durability]
@@ -181,12 +194,13 @@ class Broker(Reading):
                 engine.submit(decision.record, (mailbox, target, stored))
             else:
                 engine.after_pending((DIRECT, self._again(
-                    topic_name, partition, batch, count, publisher, epoch, sequence, mailbox, target
+                    topic_name, partition, batch, count, publisher, epoch, sequence, mailbox,
+                    target, partitions,
                 ), None))  # fmt: skip
 
     def _again(self, *arguments: Any) -> Target:
         def retry(answer: Any) -> None:
-            *_, mailbox, target = arguments
+            *_, mailbox, target, _partitions = arguments
             try:
                 if not isinstance(answer, BaseException):
                     self.publish(*arguments)
@@ -239,7 +253,7 @@ class Broker(Reading):
             with self.engine.lock:
                 self._check_publish()
                 topic = self._topic_to_publish(topic_name)
-        return len(topic.partitions)
+        return len(topic.map)
 
     def when_room(self, waiter: Waiter) -> bool:
         """True when publishes may go on; otherwise the waiter is told when they may."""
@@ -247,15 +261,19 @@ class Broker(Reading):
 
     # -- consume ---------------------------------------------------------------------------------
 
-    def attach(
+    def attach(  # noqa: PLR0913 - a subscription, and who joins it how
         self, topic_name: str, subscription_name: str | None, policy: SubscriptionPolicy | None,
-        start: Any, credit: int, credit_bytes: int, consumer_name: str, sink: Sink,
+        start: Any, credit: int, credit_bytes: int, consumer_name: str, sink: Sink, *,
+        is_named: bool = False, is_leg: bool = False,
     ) -> Consumer:  # fmt: skip
         """Joins a subscription, creating topic and subscription when missing.
 
-        Slices arrive at the sink once the attachment is durable.
+        Slices arrive at the sink once the attachment is durable. `is_named`: the application chose
+        the consumer's name; `is_leg`: it is one topic of a pattern.
         """
         engine = self.engine
+        if not is_leg:
+            self.refuse_taken(topic_name, subscription_name)
         if not 1 <= credit <= limits.CREDIT_MAX:
             raise InvalidArgument(f"credit must be 1…{limits.CREDIT_MAX}, not {credit}")
         names.check_consumer(consumer_name)
@@ -267,9 +285,12 @@ class Broker(Reading):
                 topic = admin.find_topic(self.state, topic_name)
             else:
                 topic = self._ensure_topic(topic_name)
-        starts = self._starts(topic, start, "latest" if subscription_name is None else "earliest")
+        starts = self._starts(topic, start, default_start(subscription_name, policy))
         with engine.lock:
-            subscription = self._ensure_subscription(topic, subscription_name, policy, starts)
+            member = consumer_name if is_named else None
+            subscription = self._ensure_subscription(
+                topic, subscription_name, policy, starts, member
+            )
             number = self.state.next_consumer_id
             self.state.next_consumer_id = number + 1
             consumer = Consumer(number, consumer_name, subscription, credit, credit_bytes, sink)
@@ -287,10 +308,12 @@ class Broker(Reading):
 
     def _ensure_subscription(
         self, topic: Topic, name: str | None, policy: SubscriptionPolicy | None,
-        starts: tuple[int, ...],
+        starts: tuple[int, ...], member: str | None,
     ) -> Subscription:  # fmt: skip
         refuse_reader(topic, name, policy)
         wall = self.engine.clock.wall()
+        if name is not None and policy is not None and policy.kind is Kind.MULTICAST:
+            return self.join_multicast(topic, name, policy, starts, member)
         if name is None:
             policy = policy or SubscriptionPolicy()
             return admin.make_ephemeral(self.state, topic, policy, starts, wall)
@@ -335,8 +358,12 @@ class Broker(Reading):
             records, refused = settle.decide_return(
                 consumer, claim, cause, delay_s, reason, engine.clock.wall()
             )
+            if cause is Cause.NACKED and consumer.subscription.policy.kind is Kind.KEY_SHARED:
+                answer_nack(consumer, claim)
             for record in records:
                 self._submit_or_apply(consumer, record)
+            if not records and consumer.free > 0:  # QoS 0: only its credit came back
+                self.engine.dispatch(consumer.subscription)
         return refused
 
     def extend(
@@ -382,7 +409,9 @@ class Broker(Reading):
                 wall = engine.clock.wall()
                 for record in settle.decide_detach(consumer, begun, wall, is_clean=is_clean):
                     engine.submit(record, None)
-                engine.submit(Detached(subscription.topic.id, subscription.id, consumer.id), None)
+                engine.submit(
+                    Detached(subscription.topic.id, subscription.id, consumer.id, wall), None
+                )
         engine.after_pending((mailbox, target, None))
 
     def _end_ephemeral(self, subscription: Subscription) -> None:
@@ -403,7 +432,9 @@ class Broker(Reading):
             if self.journal.failed is not None:
                 return 1000
             for subscription in list(engine.serving):
-                for record in settle.decide_expired(subscription, now, wall):
+                expired = settle.decide_expired(subscription, now, wall)
+                tell_expired(subscription)
+                for record in expired:
                     if subscription.is_durable:
                         engine.submit(record, None)
                     else:
@@ -418,21 +449,8 @@ class Broker(Reading):
                     engine.dispatch(subscription)
             self._expire_at = expire_all(engine, wall)
             engine.retaining.decide(lambda record: engine.submit(record, None))
-            return self._until_next(now, wall)
-
-    def _until_next(self, now: int, wall: int) -> int:
-        engine = self.engine
-        soonest = min(now + 1000, now + self._expire_at - wall)
-        for cursor in engine.delaying:
-            if cursor.delayed:
-                soonest = min(soonest, cursor.delayed[0][0])
-            if cursor.line and cursor.line.later:
-                soonest = min(soonest, now + cursor.line.later[0][0] - wall)
-        for subscription in engine.serving:
-            for consumer in subscription.consumers or ():
-                if consumer.leases:
-                    soonest = min(soonest, consumer.deadline)
-        return max(1, soonest - now)
+            self.forget_members(wall)
+            return until_next(engine, now, wall, self._expire_at)
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -17,8 +17,9 @@ from penstock.broker.early import early_publishes
 from penstock.broker.expiring import expire
 from penstock.broker.fetching import cached_frames, read_frames
 from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
+from penstock.broker.once import hand_over_once
 from penstock.broker.retaining import Retaining
-from penstock.delivery import keyed
+from penstock.delivery import keyed, revoked
 from penstock.delivery.apply import apply, apply_published, topic_ids
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import close_bits
@@ -252,7 +253,8 @@ class Engine:
             cursor.settling -= record.count
             if subscription.keys is not None:
                 subscription.keys.decided.pop(id(record), None)
-                if subscription.keys.is_moving:
+                revoked.carried_out(cursor, record)
+                if subscription.keys.is_moving or subscription.keys.is_fenced:
                     effects.dirty[subscription] = None
 
     def _fail(
@@ -381,7 +383,9 @@ class Engine:
         is_keyed = subscription.policy.kind is Kind.KEY_SHARED
         hand_out = keyed.dispatch if is_keyed else dispatch
         for offer in hand_out(self.state, subscription, now, wall):
-            if not subscription.is_durable:
+            if subscription.policy.qos == 0:
+                hand_over_once(self, offer.lease, _give)
+            elif not subscription.is_durable:
                 apply(self.state, offer.record, Effects(0, 0))
                 self._hand_over(offer.lease)
             elif offer.is_strict or offer.lease.consumer.pending_strict:
@@ -424,15 +428,14 @@ class Engine:
 
     def _read_and_hand_over(self, lease: Lease) -> None:
         partition = lease.cursor.partition
-        mask = lease.open
         frames, lost = self.read(partition, lease.start, lease.end)
-        if mask is not None:
-            frames = masked(frames, lease.start, mask)
         consumer = lease.consumer
         with self.lock:
             consumer.pending_reads -= 1
             if lease.id not in consumer.leases or consumer.is_gone:
                 return
+            if lease.open is not None:  # asked now: some of it may have been taken back meanwhile
+                frames = masked(frames, lease.start, lease.open)
             if frames:
                 _give(lease, frames)
             if not lease.cursor.subscription.is_durable:
@@ -443,7 +446,8 @@ class Engine:
     def _skip_missing(self, lease: Lease, frames: list[Frame]) -> None:
         """An ephemeral consumer holds nothing: what was released before it was read is skipped."""
         present = {offset for frame in frames for offset in frame.offsets}
-        missing = [(o, o + 1) for o in range(lease.start, lease.end) if o not in present]
+        meant = [o for low, high in lease.unfinished() for o in range(low, high)]
+        missing = [(o, o + 1) for o in meant if o not in present]
         cursor = lease.cursor
         for start, end in missing:
             close_bits(lease, start, end)

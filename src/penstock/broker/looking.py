@@ -14,6 +14,7 @@ from penstock.broker.seeking import Seeking
 from penstock.broker.wall import alert
 from penstock.delivery import admin, settle
 from penstock.delivery.dead import decide_redrive
+from penstock.delivery.members import refuse_parent
 from penstock.delivery.reader import outside_planned, unplanned_frames
 from penstock.delivery.state import Partition
 from penstock.journal.journal import Journal
@@ -56,7 +57,8 @@ class Looking(Seeking):
     ) -> int:  # fmt: skip
         """Sends dead letters back to their subscription; returns how many."""
         with self.engine.lock:
-            admin.find_subscription(admin.find_topic(self.state, topic_name), subscription_name)
+            topic = admin.find_topic(self.state, topic_name)
+            refuse_parent(admin.find_subscription(topic, subscription_name))
         count = 0
         with self._dead_lock:
             for partition, frames in self._chosen(topic_name, subscription_name, choose, limit):

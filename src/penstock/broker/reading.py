@@ -34,6 +34,7 @@ class Reading(Looking):
         """
         reader.check_owner(owner)
         names.check_subscription(name)
+        self.refuse_taken(topic_name, name)
         engine = self.engine
         with engine.lock:
             engine.check_alive()

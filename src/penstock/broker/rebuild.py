@@ -14,11 +14,19 @@ from penstock.broker.clock import Clock
 from penstock.broker.engine import Engine
 from penstock.delivery.apply import apply, topic_ids
 from penstock.delivery.effects import Effects
+from penstock.delivery.growth import assume_added, partitions_of
+from penstock.delivery.matching import dump_patterns, load_patterns
 from penstock.delivery.retention import forget_publishers
 from penstock.delivery.shared import after_recovery
-from penstock.delivery.snapshot import restore_topic, topic_state
+from penstock.delivery.snapshot import (
+    restore_state_extras,
+    restore_topic,
+    state_extras,
+    topic_state,
+)
 from penstock.delivery.state import Cursor, Partition, State, Topic
 from penstock.delivery.unique import forget_ids
+from penstock.delivery.units import forget_units
 from penstock.journal.journal import Journal
 from penstock.vocabulary.errors import StoreDamaged
 from penstock.vocabulary.records import (
@@ -31,7 +39,7 @@ from penstock.vocabulary.records import (
     partition_key,
 )
 
-TOPICS, GLOBAL = 0, 1
+TOPICS, GLOBAL, PATTERNS = 0, 1, 2
 PIECE_S_MAX: Final = 0.001
 """How long the lock is held for one piece of a snapshot."""
 
@@ -53,9 +61,14 @@ def pieces(engine: Engine) -> Iterator[bytes]:
         yield piece
     with engine.unsynced, engine.lock:
         state = engine.state
-        tail = (state.generation, state.attached, state.next_ids(), engine.applied_end)
+        forget_units(state, engine.clock.wall())
+        extras = state_extras(state)
+        tail = (state.generation, state.attached, state.next_ids(), engine.applied_end, extras)
         piece = msgspec.msgpack.encode((GLOBAL, tail))
+        patterns = dump_patterns(state)
     yield piece
+    if patterns:
+        yield msgspec.msgpack.encode((PATTERNS, patterns))
 
 
 def _row(engine: Engine, number: int, wall: int) -> list[Any]:
@@ -76,11 +89,15 @@ def restored(state: State, found: list[bytes], clock: Clock) -> Iterator[tuple[T
     for piece in found:
         kind, rows = msgspec.msgpack.decode(piece, strict=False)
         if kind == GLOBAL:
-            generation, attached, next_ids, upto = rows
+            generation, attached, next_ids, upto, extras = rows
             state.generation = generation
             state.attached = {int(k): tuple(v) for k, v in attached.items()}
             state.set_next_ids(next_ids)
             state.ignore_unknown_upto = upto
+            restore_state_extras(state, extras)
+            continue
+        if kind == PATTERNS:
+            load_patterns(state, rows)
             continue
         for fields, spans in rows:
             yield restore_topic(state, fields, now, wall), spans
@@ -130,6 +147,7 @@ class Rebuild:
                 "`penstock salvage DIR OUT` copies every intact record to a new store"
             )
         effects = Effects(self.clock.now(), self.clock.wall())
+        self._reach(record)
         self._store(record, position >> 32)
         try:
             apply(self.state, record, effects)
@@ -149,6 +167,15 @@ class Rebuild:
         for key in effects.forgotten:
             self.journal.index.forget(key)
 
+    def _reach(self, record: Record) -> None:
+        """Damage may have taken the adding of a partition that a later record speaks of."""
+        wanted = partitions_of(record)
+        if wanted > 1:
+            topic = self.state.topics[topic_ids(record)[0]]
+            if wanted > len(topic.partitions):
+                self.journal.note(f"{topic.name}: how it got {wanted} partitions is lost")
+                assume_added(topic, wanted, self.clock.wall())
+
     def _store(self, record: Record, sequence: int) -> None:
         index = self.journal.index
         if isinstance(record, Published):
@@ -161,6 +188,7 @@ class Rebuild:
 
     def finish(self) -> None:
         """Rebuilds what is volatile once the log is read."""
+        self.state.patterns = dict(self.state.durable_patterns)
         for topic in self.state.topics.values():
             topic.is_pending = False
             for partition in topic.partitions:

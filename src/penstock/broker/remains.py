@@ -14,24 +14,27 @@ import msgspec
 
 from penstock.broker.clock import Clock
 from penstock.broker.rebuild import restored
-from penstock.delivery.apply import NOBODY, add_topic, apply, topic_ids
+from penstock.delivery.apply import NOBODY, apply, topic_ids
 from penstock.delivery.effects import Effects
+from penstock.delivery.growth import assume_added, partitions_of
 from penstock.delivery.ranges import RangeSet
-from penstock.delivery.state import Cursor, Partition, State, Topic
+from penstock.delivery.registry import add_topic
+from penstock.delivery.state import Partition, State, Topic
 from penstock.journal.record import decode
 from penstock.journal.salvage import SegmentFile, Survey, scan
 from penstock.vocabulary import limits
 from penstock.vocabulary.errors import ProtocolError
 from penstock.vocabulary.policy import TopicPolicy
 from penstock.vocabulary.records import (
+    WITHOUT_TOPIC,
     Copied,
     Delivered,
     Lost,
+    MemberExpired,
     Published,
     ReaderMoved,
     Record,
     Skipped,
-    Started,
     SubscriptionCreated,
     SubscriptionDeleted,
     TopicAltered,
@@ -40,6 +43,9 @@ from penstock.vocabulary.records import (
     Unit,
     partition_key,
 )
+
+_KNOWN_BY = (SubscriptionCreated, SubscriptionDeleted, MemberExpired)
+"""Records after which nothing else need be known of a subscription."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -116,7 +122,7 @@ class Remains:
                 subscription_id = getattr(part, "subscription_id", None)
                 if subscription_id is not None and position >= start:
                     self.strangers.setdefault(subscription_id, part.topic_id)
-                    if isinstance(part, SubscriptionCreated | SubscriptionDeleted):
+                    if isinstance(part, _KNOWN_BY):
                         known.add(subscription_id)
                 elif isinstance(part, Published):
                     source = Source(segment, position, len(rec), range(part.base, part.end))
@@ -155,7 +161,7 @@ class Remains:
         topics = [self.state.topics.get(number) for number in topic_ids(record)]
         seen = {topic.id for topic in topics if topic is not None and topic.applied >= position}
         for part in _parts(record):
-            if isinstance(part, Started):
+            if isinstance(part, WITHOUT_TOPIC):
                 self._apply(part)
             elif part.topic_id not in seen:
                 self._take_part(part, position)
@@ -196,17 +202,12 @@ class Remains:
 
     def _is_possible(self, topic: Topic, part: Any) -> bool:
         """False when the record speaks of something whose creation is lost, or repeats itself."""
-        is_new = isinstance(part, SubscriptionCreated)
         subscription_id = getattr(part, "subscription_id", None)
-        if subscription_id is not None and not is_new:
+        if subscription_id is not None and not isinstance(part, SubscriptionCreated):
             subscription = self.state.subscriptions.get(subscription_id)
             if subscription is None or subscription.topic is not topic:
                 return False
-        wanted = len(part.starts) if is_new else getattr(part, "partition", 0) + 1
-        if topic.id in self.orphans:
-            _widen(topic, wanted)
-        if wanted > len(topic.partitions):
-            return False
+        assume_added(topic, partitions_of(part), self.clock.wall())
         if isinstance(part, Published):
             return part.base >= topic.partitions[part.partition].next_offset
         return not isinstance(part, TopicCreated)
@@ -305,14 +306,6 @@ def _reach(part: Any) -> int:
         return part.end
     ranges = getattr(part, "ranges", ())
     return ranges[-1][1] if ranges else 0
-
-
-def _widen(topic: Topic, count: int) -> None:
-    for index in range(len(topic.partitions), count):
-        partition = Partition(topic, index)
-        topic.partitions.append(partition)
-        for subscription in topic.every_subscription():
-            subscription.cursors.append(Cursor(subscription, partition, 0))
 
 
 def consecutive(offsets: list[int]) -> Iterator[tuple[int, int]]:

@@ -16,10 +16,10 @@ from penstock.broker.clock import Clock, SystemClock
 from penstock.broker.engine import Engine
 from penstock.broker.keeper import Keeper
 from penstock.broker.remains import Plan, Remains, Run, consecutive
+from penstock.delivery import members, reader
 from penstock.delivery.apply import NOBODY
 from penstock.delivery.ranges import RangeSet
-from penstock.delivery.reader import retold
-from penstock.delivery.state import Partition, State, Subscription
+from penstock.delivery.state import Partition, State, Subscription, Topic
 from penstock.journal import superblock
 from penstock.journal.disk import Disk
 from penstock.journal.journal import Journal
@@ -29,10 +29,12 @@ from penstock.journal.salvage import read_row, survey
 from penstock.journal.settings import JournalSettings
 from penstock.journal.verify import Verdict, verify
 from penstock.vocabulary.errors import InvalidArgument, StoreInUse
+from penstock.vocabulary.policy import TopicPolicy
 from penstock.vocabulary.records import (
     Copied,
     Lost,
     Outcome,
+    PartitionsAdded,
     Published,
     Ranges,
     Record,
@@ -195,18 +197,28 @@ def _append(journal: Journal, waiting: list[Record]) -> None:
 def _story(state: State, plan: dict[int, Plan], clock: Clock) -> Iterator[Record]:
     """Records that lead to the same held messages and cursors when nothing but the log is left."""
     yield Started(state.generation, is_clean=True, started_at=clock.wall())
+    yield from state.durable_patterns.values()
     for topic in state.topics.values():
         kept = msgspec.structs.replace(topic.policy, retain_s=None)
-        yield TopicCreated(topic.id, topic.name, len(topic.partitions), kept, topic.created_at)
+        yield from retold(topic, kept)
         for partition in topic.partitions:
             yield from _messages(partition, plan[partition.key])
-        for subscription in topic.durable_subscriptions():
+        for subscription in members.listed(topic):
             yield _created(subscription)
         for subscription in topic.durable_subscriptions():
             yield from _finished(subscription)
-            yield from retold(subscription)
+            yield from reader.retold(subscription)
         if topic.policy != kept:
             yield TopicAltered(topic.id, topic.policy)
+
+
+def retold(topic: Topic, policy: TopicPolicy) -> Iterator[Record]:
+    """How the topic came to have its partitions."""
+    growth = topic.growth or []
+    counts = [*(each.partitions for each in growth), len(topic.partitions)]
+    yield TopicCreated(topic.id, topic.name, counts[0], policy, topic.created_at)
+    for each, count in zip(growth, counts[1:], strict=True):
+        yield PartitionsAdded(topic.id, count, each.ends, each.at)
 
 
 def _messages(partition: Partition, runs: Plan) -> Iterator[Record]:

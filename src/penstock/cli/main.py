@@ -15,6 +15,7 @@ from typing import Any, Final
 from penstock.cli import (
     dead,
     dump,
+    explain,
     logs,
     options,
     peek,
@@ -45,6 +46,7 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
     peek.COMMAND,
     tail.COMMAND,
     stats.COMMAND,
+    explain.COMMAND,
     verify.COMMAND,
     salvage.COMMAND,
     dump.COMMAND,

@@ -14,7 +14,11 @@ from penstock.vocabulary.message import Kind
 
 def add(parser: ArgumentParser) -> None:
     """Adds the arguments of this command."""
-    parser.add_argument("topic", metavar="TOPIC", help="topic; it is created when missing")
+    parser.add_argument(
+        "topic",
+        metavar="TOPIC",
+        help="topic, created when missing; or a pattern: + or * is any one level, # or > the rest",
+    )
     parser.add_argument(
         "--subscription",
         metavar="NAME",
@@ -23,6 +27,18 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--kind", choices=[str(kind) for kind in Kind], default=None, help="default: shared"
+    )
+    parser.add_argument(
+        "--consumer",
+        metavar="NAME",
+        help="with --kind multicast: a durable name of its own, which gets every message",
+    )
+    parser.add_argument(
+        "--qos",
+        type=int,
+        choices=(0, 1, 2),
+        default=None,
+        help="0: at most once, 1: at least once, 2: stale acks are refused (default: 1)",
     )
     parser.add_argument("--count", type=values.positive, metavar="N", help="stop after N messages")
     parser.add_argument(
@@ -46,6 +62,10 @@ async def run(arguments: Namespace, output: Output) -> int:
         settings["start"] = arguments.start
     if arguments.kind is not None:
         settings["kind"] = arguments.kind
+    if arguments.consumer is not None:
+        settings["consumer"] = arguments.consumer
+    if arguments.qos is not None:
+        settings["qos"] = arguments.qos
     async with (
         opened(arguments, creates=True) as client,
         client.subscribe(arguments.topic, arguments.subscription, **settings) as deliveries,
@@ -98,7 +118,9 @@ COMMAND = Command(
     "receive messages, print their bodies, acknowledge them",
     "sub orders --subscription billing\n"
     "sub orders --subscription billing --timeout 1 --json\n"
-    "sub orders --subscription audit --start earliest --count 10",
+    "sub orders --subscription audit --start earliest --count 10\n"
+    "sub 'sensors/+/temp' --subscription climate\n"
+    "sub news --subscription screens --kind multicast --consumer hall",
     add,
     run,
 )

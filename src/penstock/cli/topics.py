@@ -228,16 +228,24 @@ async def run_create(arguments: Namespace, output: Output) -> int:
 def add_alter(parser: ArgumentParser) -> None:
     """Adds the arguments of `alter`."""
     _add_name(parser)
+    parser.add_argument(
+        "--partitions",
+        type=values.positive,
+        metavar="N",
+        help="add partitions until there are N; they cannot be removed again",
+    )
     _add_policy(parser)
 
 
 async def run_alter(arguments: Namespace, output: Output) -> int:
     """Changes what is given and leaves the rest."""
     changes = _policy(arguments)
+    if arguments.partitions is not None:
+        changes["partitions"] = arguments.partitions
     if not changes:
         raise BadUsage(
-            "say what to change: --durability, --retain, --replay, --keep-last, --max-age or "
-            "--max-bytes"
+            "say what to change: --partitions, --durability, --retain, --replay, --keep-last, "
+            "--max-age or --max-bytes"
         )
     async with opened(arguments) as client:
         await client.alter_topic(arguments.topic, **changes)
@@ -294,7 +302,8 @@ GROUP = Group(
         ),
         Command(
             "alter",
-            "change the policy of a topic",
+            "change the policy of a topic, or add partitions",
+            "topics alter orders --partitions 8\n"
             "topics alter orders --durability written --retain forever",
             add_alter,
             run_alter,

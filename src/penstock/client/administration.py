@@ -11,6 +11,7 @@ from penstock.drivers import requests as q
 from penstock.drivers.port import Driver
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument, UnknownSubscription, UnknownTopic
+from penstock.vocabulary.filters import check_filter
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause
@@ -35,15 +36,22 @@ class Administration:
         `policy`: the fields of TopicPolicy, such as `durability="written"` or `retain_s=3600`.
         """
         names.check_topic(topic)
-        if isinstance(partitions, bool) or not isinstance(partitions, int):
-            raise InvalidArgument(f"partitions must be a whole number, not {partitions!r}")
+        check_partitions(partitions)
         driver = self._opened()
         await driver.ask(q.CreateTopic(topic, partitions, made(TopicPolicy, policy)))
 
-    async def alter_topic(self, topic: str, **policy: Any) -> None:
-        """Changes fields of a topic's policy. Raises UnknownTopic."""
+    async def alter_topic(
+        self, topic: str, *, partitions: int | None = None, **policy: Any
+    ) -> None:
+        """Changes fields of a topic's policy, or gives it more partitions while it is in use.
+
+        Growing moves keys to other partitions: only what is published later lies there. Raises
+        UnknownTopic, and PartitionsOnlyGrow when there would be fewer.
+        """
         made(TopicPolicy, policy)
-        await self._opened().ask(q.AlterTopic(topic, policy))
+        if partitions is not None:
+            check_partitions(partitions)
+        await self._opened().ask(q.AlterTopic(topic, policy, partitions))
 
     async def delete_topic(self, topic: str) -> None:
         """Deletes a topic with its messages and subscriptions. Raises UnknownTopic, TopicInUse."""
@@ -71,7 +79,7 @@ class Administration:
         `policy`: fields of SubscriptionPolicy, such as `lease_s=60` or `retry=Retry(…)`.
         Raises SubscriptionConflict, Unsupported.
         """
-        names.check_topic(topic)
+        check_filter(topic)
         names.check_subscription(subscription)
         wanted = made(SubscriptionPolicy, {"kind": kind, **policy})
         await self._opened().ask(q.CreateSubscription(topic, subscription, wanted, start))
@@ -180,6 +188,27 @@ class Administration:
         """The broker's wall clock is right after its jump: expiry and retention go on."""
         await self._opened().ask(q.ConfirmTime())
 
+    async def explain(
+        self, topic: str, *, subscription: str | None = None, position: str | None = None,
+        id: str | None = None, key: bytes | str | None = None, consumer: str | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Why something does not move: a dict with `reason` (a stable code), `text` and details.
+
+        Name a message by `position`, `id` or `key` (its oldest unfinished one), or a consumer, or
+        nothing: then it is about what the subscription has to do next. Without a subscription,
+        every durable one is asked. By id and by key all held messages are read, which may take
+        long. Raises UnknownTopic, UnknownSubscription, InvalidArgument.
+        """
+        for name, value in (("position", position), ("id", id), ("consumer", consumer)):
+            if value is not None and not isinstance(value, str):
+                raise InvalidArgument(f"{name} must be text, not {value!r:.80}")
+        question = q.Explain(
+            topic=topic, subscription=subscription, position=position, id=id, key=key,
+            consumer=consumer,
+        )  # fmt: skip
+        found: dict[str, Any] = await self._opened().ask(question)
+        return found
+
     async def _check_subscription(self, topic: str, subscription: str) -> None:
         """Raises UnknownTopic, UnknownSubscription."""
         known = [row["subscription"] for row in await self.subscriptions(topic)]
@@ -200,6 +229,12 @@ def made(kind: Any, fields: dict[str, Any]) -> Any:
         return msgspec.convert(msgspec.to_builtins(fields), kind)
     except (msgspec.ValidationError, TypeError) as error:
         raise InvalidArgument(f"wrong setting: {error}") from error
+
+
+def check_partitions(partitions: int) -> None:
+    """Raises InvalidArgument unless it is a whole number."""
+    if isinstance(partitions, bool) or not isinstance(partitions, int):
+        raise InvalidArgument(f"partitions must be a whole number, not {partitions!r}")
 
 
 def check_limit(limit: int | None) -> None:

@@ -1,5 +1,6 @@
 """Several received messages at once: settled with one call, bodies without an object for each."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import overload
 
@@ -29,6 +30,19 @@ class ReceivedBatch(Sequence[ReceivedMessage]):
         self._holds.append((hold, pieces))
         self._count += sum(high - low for _, low, high in pieces)
 
+    def append(self, message: ReceivedMessage) -> None:
+        """Puts one message that was taken out of its hold into the batch."""
+        sheet = message._sheet  # noqa: SLF001 - a batch is several of them
+        at = bisect_left(sheet.frame.offsets, message.offset)
+        if not self._holds or self._holds[-1][0] is not sheet.hold:
+            self._holds.append((sheet.hold, []))
+        pieces = self._holds[-1][1]
+        if pieces and pieces[-1][0] is sheet and pieces[-1][2] == at:
+            pieces[-1] = (sheet, pieces[-1][1], at + 1)
+        else:
+            pieces.append((sheet, at, at + 1))
+        self._count += 1
+
     @property
     def bodies(self) -> list[bytes | None]:
         """Every body, without making a message for each: the fast way to read a batch."""
@@ -46,7 +60,8 @@ class ReceivedBatch(Sequence[ReceivedMessage]):
         check_delay(delay_s)
         check_reason(reason)
         self._settle()
-        for hold, pieces in self._holds:
+        # The last first: a nack takes the later messages of its key back, for kind `key_shared`.
+        for hold, pieces in reversed(self._holds):
             self._settling.give_back_many(hold, _offsets(pieces), delay_s, reason)
 
     def __len__(self) -> int:

@@ -22,6 +22,7 @@ from penstock.client.receipts import Receipts
 from penstock.client.received import ReceivedMessage
 from penstock.client.service import DRAIN_S_DEFAULT
 from penstock.client.signals import stopping_on_signals
+from penstock.client.transaction import Transaction
 from penstock.drivers.port import Capabilities
 from penstock.vocabulary.errors import Closed, UsageError
 from penstock.vocabulary.message import Message, Receipt
@@ -170,6 +171,14 @@ class BlockingClient:
         receipts: Receipts = self._do("publish_many", topic, messages, **options)
         return receipts
 
+    def transaction(self) -> "BlockingTransaction":
+        """Publishes and acks as one: `with client.transaction() as unit`."""
+
+        async def make() -> Transaction:
+            return (await self._client.open()).transaction()
+
+        return BlockingTransaction(self._thread.call(make()), self._thread)
+
     def subscribe(
         self, topic: str, subscription: str | None = None, **options: Any
     ) -> "BlockingDeliveries":
@@ -207,9 +216,9 @@ class BlockingClient:
         """See Client.create_topic."""
         self._do("create_topic", topic, partitions, **policy)
 
-    def alter_topic(self, topic: str, **policy: Any) -> None:
+    def alter_topic(self, topic: str, **changes: Any) -> None:
         """See Client.alter_topic."""
-        self._do("alter_topic", topic, **policy)
+        self._do("alter_topic", topic, **changes)
 
     def delete_topic(self, topic: str) -> None:
         """See Client.delete_topic."""
@@ -267,6 +276,11 @@ class BlockingClient:
     def purge_dead(self, topic: str, subscription: str, **options: Any) -> int:
         """See Client.purge_dead."""
         return int(self._do("purge_dead", topic, subscription, **options))
+
+    def explain(self, topic: str, **options: Any) -> dict[str, Any]:
+        """See Client.explain."""
+        found: dict[str, Any] = self._do("explain", topic, **options)
+        return found
 
     def stats(self) -> dict[str, Any]:
         """See Client.stats."""
@@ -340,6 +354,33 @@ class BlockingDeliveries:
     def close(self) -> None:
         """Flushes acks and detaches. Raises AckRefused."""
         self._thread.call(self._deliveries.close())
+
+
+class BlockingTransaction:
+    """A unit whose commit waits; see Transaction."""
+
+    def __init__(self, unit: Transaction, thread: LoopThread) -> None:
+        self._unit = unit
+        self._thread = thread
+        self.publish = unit.publish
+        self.ack = unit.ack
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        """One receipt for each publish, in their order, once the unit is committed."""
+        return self._unit.receipts
+
+    def __enter__(self) -> Self:
+        self._thread.call(self._unit.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._thread.call(self._unit.__aexit__(kind, error, trace))
 
 
 async def _next(batches: AsyncIterator[ReceivedBatch]) -> ReceivedBatch | None:

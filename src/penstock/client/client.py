@@ -23,8 +23,11 @@ from penstock.batch import encode_one
 from penstock.client import packing
 from penstock.client.administration import Administration, made
 from penstock.client.deliveries import Deliveries
+from penstock.client.following import PatternDeliveries
 from penstock.client.gathering import BODY_BYTES_CUT
 from penstock.client.handlers import HANDLER_TIMEOUT_S_DEFAULT, Handler, Subscribing, register
+from penstock.client.keyed import KeyedDeliveries
+from penstock.client.keyed_following import KeyedPatternDeliveries
 from penstock.client.levels import check_level, satisfies, weaker
 from penstock.client.publisher import Publisher
 from penstock.client.reader import Readers, refuse_reader
@@ -32,6 +35,7 @@ from penstock.client.receipts import Receipts
 from penstock.client.service import DRAIN_S_DEFAULT, Service
 from penstock.client.signals import stopping_on_signals
 from penstock.client.times import moment
+from penstock.client.transaction import Transaction
 from penstock.drivers.port import Capabilities, Driver, Wish
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
@@ -41,6 +45,7 @@ from penstock.vocabulary.errors import (
     Unsupported,
     UsageError,
 )
+from penstock.vocabulary.filters import check_filter, is_pattern
 from penstock.vocabulary.limits import CREDIT_BYTES_DEFAULT, CREDIT_DEFAULT, CREDIT_MAX
 from penstock.vocabulary.message import Durability, Kind, Message, Receipt
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy
@@ -238,7 +243,7 @@ class Client(Readers, Administration):
         partition = 0
         if len(route.sequences) > 1:
             partition = publisher.choose(route, key, id)
-        return await publisher.publish_alone(route, partition, batch, id)
+        return await publisher.publish_alone(route, partition, batch, id, key)
 
     async def publish_many(
         self, topic: str, messages: Iterable[Message | bytes | str], *,
@@ -266,6 +271,17 @@ class Client(Readers, Administration):
             packing.check_fields(listed, publisher.driver.capabilities)
         parcels = packing.pack(listed, partitions, route.turn, is_plain=is_plain)
         return await publisher.send_all(route, list(listed), parcels)
+
+    def transaction(self) -> Transaction:
+        """Publishes and acks as one: `async with client.transaction() as unit`.
+
+        Durable, all of it, when the block is left; nothing of it when it is left by an exception.
+        Raises Unsupported when the URL has no transactions.
+        """
+        can = self._opened().capabilities
+        if not can.has_transactions:
+            raise Unsupported(f"{can.scheme}: URLs have no transactions")
+        return Transaction(self._publishing)
 
     def _publishing(self) -> Publisher:
         """The publisher, when this client is open on the running loop. Raises Closed, UsageError.
@@ -329,7 +345,7 @@ class Client(Readers, Administration):
         async def change_existing() -> None:
             await self._change_existing(wish, settings)
 
-        stream = Deliveries(
+        stream = _class_for(wish)(
             driver, self._loop, wish, is_push=is_push,
             prepare=change_existing if settings and wish.subscription is not None else None,
         )  # fmt: skip
@@ -339,7 +355,7 @@ class Client(Readers, Administration):
 
     async def _change_existing(self, wish: Wish, settings: dict[str, Any]) -> None:
         known = {row["topic"] for row in await self.topics()}
-        if wish.topic not in known or wish.subscription is None:
+        if not (wish.topic in known or is_pattern(wish.topic)) or wish.subscription is None:
             return
         rows = await self.subscriptions(wish.topic)
         if any(row["subscription"] == wish.subscription for row in rows):
@@ -358,7 +374,8 @@ class Client(Readers, Administration):
 
         `async def` runs on the loop, `def` in threads, at most `concurrency` at a time. Its
         parameter is decoded as annotated; it may return None or Ack, Nack or Reject; an exception
-        is a nack. Credit is 2 × concurrency when not given.
+        is a nack. Credit is 2 × concurrency when not given. Kind `key_shared` runs one message
+        of a key at a time; more credit helps when a few keys have most of the messages.
         """
         if retry is not None:
             policy["retry"] = retry
@@ -410,6 +427,12 @@ class Client(Readers, Administration):
             loop.call_soon_threadsafe(service.stop)
 
 
+def _class_for(wish: Wish) -> type[Deliveries]:
+    if wish.policy is not None and wish.policy.kind is Kind.KEY_SHARED:
+        return KeyedPatternDeliveries if is_pattern(wish.topic) else KeyedDeliveries
+    return PatternDeliveries if is_pattern(wish.topic) else Deliveries
+
+
 def _json_body(body: Any, value: Any) -> bytes:
     if body is not None:
         raise InvalidArgument("give either body or json, not both")
@@ -428,12 +451,13 @@ def _with_hint(body: Any, error: InvalidArgument) -> InvalidArgument:
 def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str, Any]]:
     """What to ask the driver for, and which settings were given. Raises UsageError."""
     topic, subscription, options = asked
-    names.check_topic(topic, reserved=True)
+    check_filter(topic, reserved=True)
     if subscription is not None:
         names.check_subscription(subscription)
     given = dict(options)
     start, credit, credit_bytes = given.pop("start"), given.pop("credit"), given.pop("credit_bytes")
-    consumer = given.pop("consumer") or f"consumer-{os.getpid()}-{next(_consumer_numbers)}"
+    named = given.pop("consumer")
+    consumer = named or f"consumer-{os.getpid()}-{next(_consumer_numbers)}"
     names.check_consumer(consumer)
     _check_count("credit", credit, CREDIT_MAX)
     _check_count("credit_bytes", credit_bytes, 1 << 62)
@@ -445,9 +469,12 @@ def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str,
             + " or ".join(repr(each.value) for each in can.kinds)
         )
     if can is not None and qos not in can.qos:
-        raise Unsupported(f"qos {qos!r} is not available yet on {can.scheme}: URLs; use 1")
+        known = " or ".join(map(str, can.qos))
+        raise Unsupported(f"qos {qos!r} is not available on {can.scheme}: URLs; use {known}")
+    if can is not None and is_pattern(topic) and not can.has_patterns:
+        raise Unsupported(f"a pattern of topics is not available on {can.scheme}: URLs")
     policy: SubscriptionPolicy = made(SubscriptionPolicy, {"kind": kind, "qos": qos, **given})
-    wish = Wish(topic, subscription, policy, start, credit, credit_bytes, consumer)
+    wish = Wish(topic, subscription, policy, start, credit, credit_bytes, consumer, bool(named))
     return wish, given
 
 

@@ -12,7 +12,7 @@ from penstock.client.batches import ReceivedBatch
 from penstock.client.received import Hold, ReceivedMessage
 from penstock.client.settling import RENEW_SHARE, Settling
 from penstock.drivers.port import Attachment, Driver, Wish
-from penstock.vocabulary.claims import Refusal
+from penstock.vocabulary.claims import Refusal, Revoked
 from penstock.vocabulary.errors import Closed, InvalidArgument, PenstockError
 from penstock.vocabulary.limits import CREDIT_MAX
 
@@ -53,6 +53,7 @@ class Deliveries:
         self._error: Exception | None = None
         self._is_closed = False
         self._is_stopping = False
+        self.settling.is_once = wish.policy is not None and wish.policy.qos == 0
 
     # -- opening and closing ---------------------------------------------------------------------
 
@@ -168,12 +169,13 @@ class Deliveries:
     async def batches(self, max_messages: int = 1000) -> AsyncIterator[ReceivedBatch]:
         """Whatever waits, up to so many messages at a time, as lists that ack with one call."""
         while await self.stocked():
-            yield self.take(max_messages)
+            batch = self.take(max_messages)
+            if batch:  # else somebody else was quicker
+                yield batch
 
     def take(self, max_messages: int) -> ReceivedBatch:
         """The messages that are there, up to so many."""
-        if not 1 <= max_messages <= CREDIT_MAX:
-            raise InvalidArgument(f"max_messages must be 1…{CREDIT_MAX}, not {max_messages!r}")
+        check_size(max_messages)
         batch = ReceivedBatch(self.settling)
         while len(batch) < max_messages and self._find():
             assert self._hold is not None
@@ -208,6 +210,10 @@ class Deliveries:
 
     def _find(self) -> bool:
         while self._hold is None or self._hold.handed == self._hold.count:
+            if self.settling.is_once and self._hold is not None:
+                # QoS 0: what the application was given takes no credit any more.
+                hold, self._hold = self._hold, None
+                self.settling.ack_many(hold, list(hold.offsets(0, hold.count)))
             if not self._arrived:
                 return False
             self._hold = self._arrived.popleft()
@@ -259,6 +265,9 @@ class Deliveries:
         """The broker did not accept these."""
         self.settling.on_refused(refusals)
 
+    def on_revoked(self, news: Revoked) -> None:
+        """Only kind `key_shared` is told; see KeyedDeliveries."""
+
     def on_closed(self, error: Exception) -> None:
         """Nothing more will come."""
         self._error = error
@@ -280,6 +289,12 @@ class Deliveries:
         if self.settling.holds and not self._is_closed:
             self.settling.renew()
             self._renew_later()
+
+
+def check_size(max_messages: int) -> None:
+    """Raises InvalidArgument when a batch cannot have so many messages."""
+    if not 1 <= max_messages <= CREDIT_MAX:
+        raise InvalidArgument(f"max_messages must be 1…{CREDIT_MAX}, not {max_messages!r}")
 
 
 def _time_out(waiter: "Future[bool]") -> None:

@@ -51,6 +51,8 @@ def pack_plain(messages: Sequence[Any], partition: int) -> Parcel | None:
 
 def check_fields(messages: Sequence[Any], can: Capabilities) -> None:
     """Raises Unsupported when a message asks for what the URL cannot do."""
+    if can.has_priority and can.has_delay and can.has_expiry:
+        return
     for index, message in enumerate(messages):
         if isinstance(message, Message):
             try:

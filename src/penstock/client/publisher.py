@@ -8,43 +8,44 @@ import os
 import time
 from asyncio import AbstractEventLoop, Future
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from xxhash import xxh3_128_digest
 
 from penstock.batch import encode_many
 from penstock.client.gathering import COUNT_CUT as GATHER_COUNT
 from penstock.client.gathering import Gathered, fresh
+from penstock.client.growth import Flights, repack
 from penstock.client.packing import partition_of
 from penstock.client.receipts import Parcel, Receipts, Sent
-from penstock.drivers.port import Answer, Driver, Stored
+from penstock.drivers.port import Answer, Attachment, Driver, Stored, UnitDriver
 from penstock.vocabulary import names
+from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.errors import (
     InvalidArgument,
     PenstockError,
     PublisherForgotten,
     PublishFailed,
+    StaleMap,
     StorageError,
 )
 from penstock.vocabulary.limits import ID_BYTES_MAX
 from penstock.vocabulary.message import Receipt, render_id
+from penstock.vocabulary.units import Part, UnitWish
 
 ROUTES_MAX: Final = 100_000
 """Topics whose sequence numbers are remembered; the oldest is given up under a new epoch."""
 
 
-class Route:
+class Route(Flights):
     """How far this publisher got in one topic."""
 
-    __slots__ = (
-        "epoch", "flying", "gathered", "id_start", "is_crowded", "sequences", "topic", "turn",
-    )  # fmt: skip
+    __slots__ = ("epoch", "gathered", "id_start", "is_crowded", "sequences", "topic", "turn")
 
     def __init__(self, topic: str, epoch: int) -> None:
+        super().__init__()
         self.topic = topic
         self.epoch = epoch
-        self.flying = 0
-        """Publishes of single messages that are not answered yet."""
         self.is_crowded = False
         """The last batch of gathered messages had more than one."""
         self.gathered: Gathered | None = None
@@ -66,6 +67,8 @@ class Publisher:
         self.id = generated_id() if name is None else named_id(name)
         self._epoch = 0 if name is None else rising_epoch(self.id)
         self._routes: dict[str, Route] = {}
+        self._unit_epoch = self._epoch
+        self._unit_sequence = 0
 
     def route(self, topic: str) -> Route:
         """How far this publisher got in a topic. Raises InvalidName for what is no topic."""
@@ -75,16 +78,31 @@ class Publisher:
             names.check_topic(topic)
             route = self._add_route(topic)
         partitions = self._partitions(topic)
-        if len(route.sequences) != partitions:
+        # Nothing goes out the new way before all that went the old way is answered.
+        if len(route.sequences) != partitions and (
+            route.is_quiet or partitions < len(route.sequences)
+        ):
             self._fit(route, partitions)
         return route
 
     def _fit(self, route: Route, partitions: int) -> None:
-        """The topic was met for the first time, or was created again."""
+        """The topic was met for the first time, was created again, or got more partitions."""
         if len(route.sequences) > partitions:
             self._start_again(route)
             del route.sequences[partitions:]
         route.sequences.extend([0] * (partitions - len(route.sequences)))
+
+    async def _adopt(self, route: Route, partitions: int, refused: StaleMap) -> None:
+        """Learns the new partitions of a topic, once nothing sent the old way is under way."""
+        await route.settle(self._loop)
+        while len(route.sequences) == partitions and (route.flying or route.parcels):
+            await route.settle(self._loop)
+        self._learn(route, partitions, refused)
+
+    def _learn(self, route: Route, partitions: int, refused: StaleMap) -> None:
+        if len(route.sequences) == partitions:  # else somebody did so meanwhile
+            now = self._partitions(route.topic)
+            self._fit(route, refused.partitions if now == partitions else now)
 
     def choose(self, route: Route, key: bytes | str | None, id: str | None) -> int:
         """The partition of one message."""
@@ -110,19 +128,29 @@ class Publisher:
     # -- one message -----------------------------------------------------------------------------
 
     async def publish_alone(
-        self, route: Route, partition: int, batch: bytes, id: str | None
-    ) -> Receipt:
+        self, route: Route, partition: int, batch: bytes, id: str | None,
+        key: bytes | str | None = None,
+    ) -> Receipt:  # fmt: skip
         """Sends a batch of one message and waits for the receipt."""
         future: Future[Any] = Future(loop=self._loop)
-        sequence = self.send(route, partition, batch, 1, future.set_result)
-        id_start = route.id_start
-        route.flying += 1
+        partitions = len(route.sequences)
+        answer = route.parcel(future.set_result)
         try:
-            stored = await future
-        finally:
-            route.flying -= 1
-        if isinstance(stored, Exception):
-            raise fresh(stored)
+            sequence = self.send(route, partition, batch, 1, answer, partitions)
+            id_start = route.id_start
+            route.parcels += 1
+            route.flying += 1
+            try:
+                stored = await future
+            finally:
+                route.flying -= 1
+                if route.callers is not None:
+                    route.landed()
+            if isinstance(stored, Exception):
+                raise fresh(stored)
+        except StaleMap as refused:
+            await self._adopt(route, partitions, refused)
+            return await self.publish_alone(route, self.choose(route, key, id), batch, id, key)
         offset = stored.base
         return Receipt(
             route.topic,
@@ -155,37 +183,73 @@ class Publisher:
         if route.gathered is not gathered:
             return  # it became full, or something had to go behind it
         route.gathered = None
+        route.is_crowded = len(gathered.bodies) > 1
+        self._hand_over(route, gathered)
+
+    def _hand_over(self, route: Route, gathered: Gathered) -> None:
         count = len(gathered.bodies)
-        route.is_crowded = count > 1
+        partitions = 0
 
         def answer(stored: Any) -> None:
             route.flying -= count
+            if type(stored) is StaleMap:
+                self._gather_anew(route, gathered, partitions, stored)
+                return
+            if route.callers is not None:
+                route.landed()
             gathered.answer(stored)
 
         try:
             self.route(route.topic)  # the topic may have been created again meanwhile
-            if len(route.sequences) > 1:
+            partitions = len(route.sequences)
+            if partitions > 1:
                 gathered.partition = self.choose(route, None, None)
             batch = encode_many(gathered.bodies)
-            gathered.sequence = self.send(route, gathered.partition, batch, count, answer)
+            gathered.sequence = self.send(
+                route, gathered.partition, batch, count, answer, partitions
+            )
             gathered.id_start = route.id_start
         except PenstockError as error:
             answer(error)
 
+    def _gather_anew(
+        self, route: Route, gathered: Gathered, partitions: int, refused: StaleMap
+    ) -> None:
+        """Sends refused bodies the new way, once nothing sent the old way is under way."""
+
+        def send() -> None:
+            route.waiting -= 1
+            try:
+                self._learn(route, partitions, refused)
+            except PenstockError as error:
+                gathered.answer(error)
+                return
+            route.flying += len(gathered.bodies)
+            self._hand_over(route, gathered)
+
+        route.waiting += 1
+        route.when_landed(send)
+
     # -- any batch -------------------------------------------------------------------------------
 
-    def send(self, route: Route, partition: int, batch: bytes, count: int, answer: Answer) -> int:
-        """Hands a batch to the driver; returns its sequence number.
+    def send(
+        self, route: Route, partition: int, batch: bytes, count: int, answer: Answer,
+        partitions: int,
+    ) -> int:  # fmt: skip
+        """Hands a batch, split for so many partitions, to the driver; returns its sequence number.
 
         An error raised here means that it was certainly not stored.
         """
         if route.gathered is not None:
             self._send_gathered(route, route.gathered)  # it came first
+        if len(route.sequences) != partitions:
+            raise StaleMap("the topic has other partitions now", partitions=len(route.sequences))
         sequence = route.sequences[partition]
         try:
             self.driver.publish(
-                route.topic, partition, batch, count, self.id, route.epoch, sequence, answer
-            )
+                route.topic, partition, batch, count, self.id, route.epoch, sequence, answer,
+                partitions,
+            )  # fmt: skip
         except PublisherForgotten:
             # The topic is new, or this publisher was idle for days. Every batch is sent once
             # only, so nothing can be stored twice by beginning anew.
@@ -194,10 +258,51 @@ class Publisher:
             self._start_again(route)
             sequence = 0
             self.driver.publish(
-                route.topic, partition, batch, count, self.id, route.epoch, 0, answer
+                route.topic, partition, batch, count, self.id, route.epoch, 0, answer, partitions
             )
         route.sequences[partition] = sequence + count
         return sequence
+
+    def commit(
+        self, loads: list[tuple[Route, Parcel]], claims: list[tuple[Attachment, list[Claim]]],
+        answer: Answer,
+    ) -> list[Part]:  # fmt: skip
+        """Hands a unit to the driver; returns its batches with their numbers.
+
+        An error raised here means that nothing of it was stored.
+        """
+        for route, _ in loads:
+            if route.gathered is not None:
+                self._send_gathered(route, route.gathered)  # it came first
+        try:
+            return self._commit(loads, claims, answer)
+        except PublisherForgotten:
+            # As in `send`: every unit is sent once only.
+            if self._is_named:
+                raise
+            for topic in {route.topic for route, _ in loads}:
+                self._start_again(self._routes[topic])
+            self._epoch += 1
+            self._unit_epoch, self._unit_sequence = self._epoch, 0
+            return self._commit(loads, claims, answer)
+
+    def _commit(
+        self, loads: list[tuple[Route, Parcel]], claims: list[tuple[Attachment, list[Claim]]],
+        answer: Answer,
+    ) -> list[Part]:  # fmt: skip
+        ends: dict[tuple[str, int], int] = {}
+        parts: list[Part] = []
+        for route, (partition, batch, indexes) in loads:
+            place = (route.topic, partition)
+            sequence = ends.get(place, route.sequences[partition])
+            ends[place] = sequence + len(indexes)
+            parts.append(Part(route.topic, partition, batch, len(indexes), route.epoch, sequence))
+        wish = UnitWish(self.id, self._unit_epoch, self._unit_sequence, parts)
+        cast("UnitDriver", self.driver).commit_unit(wish, claims, answer)
+        self._unit_sequence += 1
+        for (topic, partition), end in ends.items():
+            self._routes[topic].sequences[partition] = end
+        return parts
 
     async def room(self) -> None:
         """Returns when the broker takes more. Raises StoreFailed."""
@@ -210,49 +315,86 @@ class Publisher:
 
     async def send_all(self, route: Route, messages: Any, parcels: list[Parcel]) -> Receipts:
         """Sends batches one behind the other and waits for all. Raises PublishFailed."""
+        fate = Fate()
+        while parcels:
+            partitions = len(route.sequences)
+            await self._send_parcels(route, parcels, partitions, fate)
+            parcels = []
+            if fate.stale is not None and fate.failure is None:
+                try:
+                    await self._adopt(route, partitions, fate.stale)
+                    parcels = repack(messages, fate.moved, len(route.sequences), route.turn)
+                except PenstockError as error:
+                    fate.failure = error
+            if not parcels:
+                fate.refused.extend(fate.moved)
+            fate.stale, fate.moved = None, []
+        if fate.failure is not None:
+            raise fate.error() from fate.failure
+        return Receipts(route.topic, messages, fate.sent)
+
+    async def _send_parcels(
+        self, route: Route, parcels: list[Parcel], partitions: int, fate: "Fate"
+    ) -> None:
         waiting: list[tuple[Parcel, int, int, Future[Any]]] = []
-        failure: Exception | None = None
-        refused: list[int] = []
         for parcel in parcels:
-            try:
-                if failure is None:
+            if fate.failure is None and fate.stale is None:
+                try:
                     await self.room()
                     future = self._loop.create_future()
                     number = self.send(
                         route, parcel.partition, parcel.batch, len(parcel.indexes),
-                        future.set_result,
+                        route.parcel(future.set_result), partitions,
                     )  # fmt: skip
+                    route.parcels += 1
                     waiting.append((parcel, route.epoch, number, future))
                     continue
-            except PenstockError as error:
-                failure = error
-            refused.extend(parcel.indexes)
-        sent: list[Sent] = []
-        unknown: list[int] = []
+                except PenstockError as error:
+                    fate.note(error)
+            (fate.refused if fate.failure else fate.moved).extend(parcel.indexes)
         for parcel, epoch, number, future in waiting:
             answer: Stored | Exception = await future
             if not isinstance(answer, Exception):
-                sent.append(Sent(parcel, self.id, epoch, number, answer))
-                continue
-            failure = failure or answer
-            # Only a store that failed half-way leaves the fate of a batch open.
-            (unknown if isinstance(answer, StorageError) else refused).extend(parcel.indexes)
-        if failure is not None:
-            raise _failed(failure, sent, refused, unknown) from failure
-        return Receipts(route.topic, messages, sent)
+                fate.sent.append(Sent(parcel, self.id, epoch, number, answer))
+            elif isinstance(answer, StaleMap):
+                fate.note(answer)
+                fate.moved.extend(parcel.indexes)
+            else:
+                fate.note(answer)
+                # Only a store that failed half-way leaves the fate of a batch open.
+                is_open = isinstance(answer, StorageError)
+                (fate.unknown if is_open else fate.refused).extend(parcel.indexes)
 
 
-def _failed(
-    error: Exception, sent: list[Sent], refused: list[int], unknown: list[int]
-) -> PublishFailed:
-    confirmed = sorted(index for each in sent for index in each.parcel.indexes)
-    return PublishFailed(
-        f"{len(confirmed)} messages are confirmed, {len(refused)} were not stored, the fate of "
-        f"{len(unknown)} is unknown: {error}",
-        confirmed=confirmed,
-        refused=sorted(refused),
-        unknown=sorted(unknown),
-    )
+class Fate:
+    """What became of the messages of a list, by their indexes."""
+
+    def __init__(self) -> None:
+        self.sent: list[Sent] = []
+        self.refused: list[int] = []
+        self.unknown: list[int] = []
+        self.moved: list[int] = []
+        """Refused because the topic has other partitions now: to be split anew."""
+        self.stale: StaleMap | None = None
+        self.failure: Exception | None = None
+
+    def note(self, error: Exception) -> None:
+        """Remembers the first of each kind."""
+        if isinstance(error, StaleMap):
+            self.stale = self.stale or error
+        else:
+            self.failure = self.failure or error
+
+    def error(self) -> PublishFailed:
+        """What the caller is told."""
+        confirmed = sorted(index for each in self.sent for index in each.parcel.indexes)
+        return PublishFailed(
+            f"{len(confirmed)} messages are confirmed, {len(self.refused)} were not stored, the "
+            f"fate of {len(self.unknown)} is unknown: {self.failure}",
+            confirmed=confirmed,
+            refused=sorted(self.refused),
+            unknown=sorted(self.unknown),
+        )
 
 
 # -- identity ------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from penstock.batch import Batch
 from penstock.batch.frame import Frame, Slice
 from penstock.client import decoding
 from penstock.vocabulary.errors import AlreadySettled, NotLeased
-from penstock.vocabulary.records import Cause
+from penstock.vocabulary.records import Cause, Ranges
 
 T = TypeVar("T")
 
@@ -167,6 +167,10 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
             self._refuse()
         self._is_settled = True
 
+    def unsettle(self) -> None:
+        """Takes `settle` back: the unit it was acked in came to nothing."""
+        self._is_settled = False
+
     def _refuse(self) -> NoReturn:
         if not self._sheet.hold.lease_id:
             raise NotLeased(
@@ -222,7 +226,7 @@ class Hold:
 
     __slots__ = (
         "acked", "attempt", "count", "done", "end", "frames", "is_dirty", "lease_id", "left",
-        "partition", "rest", "round", "settler", "start", "taken",
+        "partition", "rest", "round", "settler", "start", "taken", "together",
     )  # fmt: skip
 
     def __init__(self, settler: Settler, part: Slice) -> None:
@@ -240,6 +244,8 @@ class Hold:
         """Bits of the settled messages, from `start` on; acks once they are sent."""
         self.acked: list[int] = []
         """Offsets acked and not yet sent. Threads append; only the settler removes."""
+        self.together = -1
+        """How many of them were acked by one call; -1 when each was acked alone."""
         self.is_dirty = False
         """The settler knows that there are acks to send."""
         self.round = 0
@@ -281,6 +287,14 @@ class Hold:
         """Offsets of the messages low…high, counted from 0."""
         for sheet, first, last in self._pieces(low, high):
             yield from sheet.frame.offsets[first:last]
+
+    def handed_offsets(self) -> Iterator[int]:
+        """Offsets of the messages the application was given."""
+        return self.offsets(0, self.handed)
+
+    def begun(self) -> Ranges:
+        """Where the messages lie that the application was given."""
+        return ((self.start, self.first_unhanded),)
 
     @property
     def handed(self) -> int:

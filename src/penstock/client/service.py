@@ -13,6 +13,7 @@ from typing import Any, Final
 from penstock.client import handlers
 from penstock.client.deliveries import Deliveries
 from penstock.client.handlers import Handler
+from penstock.client.keyed import DeliveriesByKey
 from penstock.client.received import ReceivedMessage
 from penstock.client.workers import Workers
 from penstock.vocabulary.errors import BodyDoesNotFit, PenstockError
@@ -88,8 +89,10 @@ class Runner:
     async def start(self) -> None:
         """Attaches and begins to take messages."""
         await self._deliveries.open()
+        keyed = self._deliveries if isinstance(self._deliveries, DeliveriesByKey) else None
         for number in range(self._handler.concurrency):
-            task = asyncio.create_task(self._work(), name=f"{self._handler.name}-{number}")
+            work = self._work() if keyed is None else self._work_by_key(keyed)
+            task = asyncio.create_task(work, name=f"{self._handler.name}-{number}")
             self._tasks.append(task)
 
     def stop(self) -> None:
@@ -124,6 +127,15 @@ class Runner:
             while (message := await self._deliveries.receive()) is not None:
                 await self._handle(message)
         except Exception as error:  # noqa: BLE001 - the root of a task: run() raises it
+            self._on_error(error)
+
+    async def _work_by_key(self, deliveries: DeliveriesByKey) -> None:
+        """As `_work`; the next message of a key is for whoever asks once this one is finished."""
+        try:
+            while (message := await deliveries.receive()) is not None:
+                await self._handle(message)
+                deliveries.finish(message)
+        except Exception as error:  # noqa: BLE001 - as above
             self._on_error(error)
 
     async def _handle(self, message: ReceivedMessage) -> None:

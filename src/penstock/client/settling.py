@@ -46,6 +46,8 @@ class Settling:
         self.holds: dict[int, Hold] = {}
         """Lease id → what is not completely settled."""
         self.attachment: Attachment | None = None
+        self.is_once = False
+        """QoS 0: finished when handed out, so that what is said later changes nothing."""
         self._loop = loop
         self._thread = get_ident()
         self._round = 0
@@ -106,12 +108,13 @@ class Settling:
         partition, upto = message.partition, message.offset
         for hold in list(self.holds.values()):
             if hold.partition == partition and hold.start <= upto:
-                offsets = [o for o in hold.offsets(0, hold.handed) if o <= upto]
+                offsets = [o for o in hold.handed_offsets() if o <= upto]
                 self.ack_many(hold, offsets)
 
     def ack_many(self, hold: Hold, offsets: list[int]) -> None:
         """Acks these messages of a hold, except what is settled already."""
         if offsets:
+            hold.together = 0 if hold.acked else len(offsets)  # before they can be taken
             hold.acked.extend(offsets)
             self.unsent += len(offsets)
             self.collect(hold)
@@ -130,34 +133,39 @@ class Settling:
         claims: list[Claim] = []
         for hold in dirty:
             hold.is_dirty = False  # before looking: a later ack makes it dirty again
-            ranges = self._drain(hold)
+            ranges, mask = self._drain(hold)
             if ranges:
-                claims.append(Claim(hold.lease_id, hold.partition, hold.attempt, ranges))
+                claims.append(Claim(hold.lease_id, hold.partition, hold.attempt, ranges, mask))
         if claims and self.attachment is not None:
             try:
                 self.attachment.ack(claims)
             except PenstockError as error:
                 self.failure = error
 
-    def _drain(self, hold: Hold) -> Ranges:
+    def _drain(self, hold: Hold) -> tuple[Ranges, int]:
         """Takes the collected acks of a hold; what was settled otherwise is left out."""
         acked = hold.acked
         count = len(acked)
         taken = acked[:count]
         del acked[:count]
         if not count:
-            return ()
+            return (), 0
         taken.sort()
         low, high = taken[0], taken[-1] + 1
         with self._lock:
             bits = ((1 << (high - low)) - 1) << (low - hold.start)
-            if high - low == count and not hold.done & bits:
+            # A message acked twice, alone and with its batch, must not stand for one in a gap.
+            is_plain = hold.together in (-1, count)
+            is_run = high - low == count and (is_plain or taken == list(range(low, high)))
+            if is_run and not hold.done & bits:
                 hold.done |= bits
-                ranges: Ranges = ((low, high),)
-            else:
-                ranges, count = _merge(hold, taken)
-            self._forget(hold, count)
-        return ranges
+                self._forget(hold, count)
+                return ((low, high),), 0
+            bits = (_bits(taken, low, high) << (low - hold.start)) & ~hold.done
+            hold.done |= bits
+            self._forget(hold, bits.bit_count())
+        mask = bits >> (low - hold.start)
+        return (((low, high),), mask) if mask else ((), 0)
 
     def _forget(self, hold: Hold, count: int) -> None:
         hold.left -= count
@@ -173,9 +181,11 @@ class Settling:
         message.settle()
         hold = message._sheet.hold  # noqa: SLF001 - a message is the other half of its settling
         claim = self._claim(hold, [message.offset])
+        if claim is None and self.is_once:
+            return
         if claim is None:
             raise AlreadySettled(f"message {message.position} was settled before, with others")
-        self._attached().give_back(claim, cause, delay_s, reason)
+        self._return(hold, claim, cause, delay_s, reason)
 
     def give_back_many(
         self, hold: Hold, offsets: list[int], delay_s: float | None, reason: str
@@ -183,7 +193,12 @@ class Settling:
         """Nacks these messages of a hold, except what is settled already."""
         claim = self._claim(hold, offsets)
         if claim is not None:
-            self._attached().give_back(claim, Cause.NACKED, delay_s, reason)
+            self._return(hold, claim, Cause.NACKED, delay_s, reason)
+
+    def _return(
+        self, _hold: Hold, claim: Claim, cause: Cause, delay_s: float | None, reason: str
+    ) -> None:
+        self._attached().give_back(claim, cause, delay_s, reason)
 
     def _claim(self, hold: Hold, offsets: list[int]) -> Claim | None:
         pending = set(hold.acked)
@@ -191,6 +206,25 @@ class Settling:
             ranges, count = _merge(hold, [o for o in offsets if o not in pending])
             self._forget(hold, count)
         return Claim(hold.lease_id, hold.partition, hold.attempt, ranges) if ranges else None
+
+    def claims_of(self, messages: list[ReceivedMessage]) -> tuple[Attachment, list[Claim]]:
+        """What a unit says about messages it acks; `finish` follows when it is committed.
+
+        Raises Closed.
+        """
+        attachment = self._attached()
+        claims: list[Claim] = []
+        for hold, offsets in _by_hold(messages):
+            ranges = tuple((offset, offset + 1) for offset in offsets)
+            claims.append(Claim(hold.lease_id, hold.partition, hold.attempt, ranges))
+        return attachment, claims
+
+    def finish(self, messages: list[ReceivedMessage]) -> None:
+        """Messages were acked by a unit that is committed."""
+        for hold, offsets in _by_hold(messages):
+            with self._lock:
+                _, count = _merge(hold, offsets)
+                self._forget(hold, count)
 
     def extend(self, message: ReceivedMessage, seconds: float) -> None:
         """Gives one message more time. For any thread."""
@@ -256,11 +290,7 @@ class Settling:
 
     def begun(self) -> dict[int, Ranges]:
         """Lease id → what the application was given and did not settle."""
-        return {
-            hold.lease_id: ((hold.start, hold.first_unhanded),)
-            for hold in list(self.holds.values())
-            if hold.handed
-        }
+        return {hold.lease_id: hold.begun() for hold in list(self.holds.values()) if hold.handed}
 
     def close(self) -> None:
         """Sends the last acks; nothing can be settled afterwards. On the loop's thread."""
@@ -280,6 +310,21 @@ def check_reason(reason: str) -> None:
     """Raises InvalidArgument when a reason is not text."""
     if not isinstance(reason, str):
         raise InvalidArgument(f"reason must be text, not {type(reason).__name__}")
+
+
+def _bits(offsets: list[int], low: int, high: int) -> int:
+    """A bit for each of these offsets, counted from `low`."""
+    digits = bytearray(b"0") * (high - low)
+    for offset in offsets:
+        digits[high - 1 - offset] = 49  # the digit 1
+    return int(digits, 2)
+
+
+def _by_hold(messages: list[ReceivedMessage]) -> list[tuple[Hold, list[int]]]:
+    found: dict[Hold, list[int]] = {}
+    for message in messages:
+        found.setdefault(message._sheet.hold, []).append(message.offset)  # noqa: SLF001
+    return [(hold, sorted(offsets)) for hold, offsets in found.items()]
 
 
 def _merge(hold: Hold, offsets: list[int]) -> tuple[Ranges, int]:

@@ -4,8 +4,9 @@ from typing import Final
 
 import msgspec
 
-from penstock.delivery.apply import add_subscription, add_topic, start_cursors
+from penstock.delivery import members
 from penstock.delivery.reader import check_topic_unplanned, check_unplanned
+from penstock.delivery.registry import add_subscription, add_topic, start_cursors
 from penstock.delivery.state import State, Subscription, Topic
 from penstock.vocabulary import limits, names
 from penstock.vocabulary.errors import (
@@ -30,7 +31,7 @@ from penstock.vocabulary.records import (
     TopicDeleted,
 )
 
-KINDS: Final = (Kind.SHARED, Kind.KEY_SHARED, Kind.READER)
+KINDS: Final = (Kind.SHARED, Kind.KEY_SHARED, Kind.READER, Kind.MULTICAST)
 
 
 def find_topic(state: State, name: str) -> Topic:
@@ -43,9 +44,9 @@ def find_topic(state: State, name: str) -> Topic:
 
 def find_subscription(topic: Topic, name: str) -> Subscription:
     """The subscription of this name. Raises UnknownSubscription."""
-    found = (topic.subscriptions or {}).get(name)
+    found = members.find(topic, name)
     if found is None or found.is_removing:
-        known = sorted(topic.subscriptions or {})
+        known = sorted([*(topic.subscriptions or {}), *(topic.multicasts or {})])
         raise UnknownSubscription(
             f"topic {topic.name!r} has no subscription {name!r}; {_did_you_mean(name, known)}"
         )
@@ -90,8 +91,8 @@ def check_subscription_policy(policy: SubscriptionPolicy) -> None:
             f"subscription kind {policy.kind.value!r} is not available here yet; use "
             + " or ".join(repr(kind.value) for kind in KINDS)
         )
-    if policy.qos != 1:
-        raise Unsupported(f"qos {policy.qos} is not available here yet; use 1")
+    if policy.qos not in (0, 1, 2):
+        raise InvalidArgument(f"qos must be 0, 1 or 2, not {policy.qos}")
     if not 0.01 <= policy.lease_s <= 24 * 3600:  # noqa: PLR2004 - a range in seconds
         raise InvalidArgument(f"lease_s must be between 0.01 and 86400, not {policy.lease_s}")
     retry = policy.retry
@@ -114,10 +115,10 @@ def decide_create_topic(
     if known is not None:
         if known.is_removing:
             raise TopicInUse(f"topic {name!r} is being deleted; try again in a moment")
-        if is_explicit and (len(known.partitions) != partitions or known.policy != policy):
+        if is_explicit and (len(known.map) != partitions or known.policy != policy):
             raise TopicExists(
-                f"topic {name!r} exists with {len(known.partitions)} partition(s) and other "
-                "settings; use alter_topic to change its policy"
+                f"topic {name!r} exists with {len(known.map)} partition(s) and other settings; "
+                "use alter_topic to change its policy or to add partitions"
             )
         return None
     record = TopicCreated(state.next_topic_id, name, partitions, policy, now_wall)
@@ -167,7 +168,7 @@ def decide_create_subscription(
     check_subscription_policy(policy or SubscriptionPolicy())
     if topic.is_removing:
         raise TopicInUse(f"topic {topic.name!r} is being deleted; try again in a moment")
-    known = (topic.subscriptions or {}).get(name)
+    known = members.find(topic, name)
     if known is not None:
         if known.is_removing:
             raise SubscriptionInUse(
@@ -278,7 +279,7 @@ def describe(topic: Topic) -> dict[str, object]:
         "messages": sum(p.held for p in topic.partitions),
         "bytes": sum(p.held_bytes for p in topic.partitions),
         "published": sum(p.next_offset for p in topic.partitions),
-        "subscriptions": sorted(s.name for s in topic.durable_subscriptions()),
+        "subscriptions": [s.name for s in members.listed(topic)],
         "policy": msgspec.to_builtins(topic.policy),
         "created_at": topic.created_at / 1000,
     }

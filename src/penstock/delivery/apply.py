@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.batch.given import messages_in
+from penstock.delivery import matching, members
 from penstock.delivery.effects import Effects
+from penstock.delivery.growth import apply_added
 from penstock.delivery.holding import (
-    drop_retained,
     forget_trials,
     lose,
     release,
@@ -19,15 +20,22 @@ from penstock.delivery.holding import (
     retain,
 )
 from penstock.delivery.leases import make_ready, withdraw
+from penstock.delivery.once import apply_missed
 from penstock.delivery.policies import (
     apply_outlived,
-    begin_keeping,
-    change_policy,
     forget_rows,
     keep_published,
 )
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import apply_reader_moved, apply_reader_opened
+from penstock.delivery.registry import (
+    apply_subscription_altered,
+    apply_subscription_created,
+    apply_subscription_deleted,
+    apply_topic_altered,
+    apply_topic_created,
+    apply_topic_deleted,
+)
 from penstock.delivery.seek import apply_sought, note_ending
 from penstock.delivery.state import (
     UNTRIED,
@@ -35,17 +43,17 @@ from penstock.delivery.state import (
     Partition,
     Publisher,
     State,
-    Subscription,
     Topic,
     Trial,
     bit_ranges,
 )
+from penstock.delivery.tokens import QOS_2, note_finished
 from penstock.delivery.traits import Traits, is_plain, traits_of
 from penstock.delivery.unique import remember
+from penstock.delivery.units import apply_unit_committed
 from penstock.vocabulary import names
 from penstock.vocabulary import records as r
 from penstock.vocabulary.errors import MalformedBatch
-from penstock.vocabulary.message import Durability
 
 REJECTED: Final = 1 << 30
 """Value of Trial.counted for a message that must not be tried again."""
@@ -62,7 +70,7 @@ def topic_ids(record: r.Record) -> list[int]:
     """The topics a record speaks of."""
     if isinstance(record, r.Unit):
         return [number for part in record.records for number in topic_ids(part)]
-    if isinstance(record, r.Started):
+    if isinstance(record, r.WITHOUT_TOPIC):
         return []
     return [record.topic_id]
 
@@ -255,6 +263,8 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
     for start, end in record.ranges:
         for low, high in cursor.done.add(start, end):
             _count_settled(cursor, record.outcome, high - low)
+            if subscription.policy.qos == QOS_2:
+                note_finished(cursor, low, high)
             forget_trials(cursor, low, high)
             if cursor.delayed or record.outcome == r.Outcome.REPLACED:
                 withdraw(cursor, low, high)
@@ -268,6 +278,9 @@ def _settled_scattered(cursor: Cursor, record: r.Settled, effects: Effects) -> N
     start, partition = record.ranges[0][0], cursor.partition
     fresh = cursor.done.add_mask(start, int.from_bytes(record.mask, "little"))
     _count_settled(cursor, record.outcome, fresh.bit_count())
+    if cursor.subscription.policy.qos == QOS_2:
+        for low, high in bit_ranges(fresh, start):
+            note_finished(cursor, low, high)
     if cursor.reasons or cursor.doomed is not None or cursor.delayed:
         for low, high in bit_ranges(fresh, start):
             forget_trials(cursor, low, high)
@@ -362,118 +375,6 @@ def _delay(cursor: Cursor, start: int, end: int, record: r.Returned, effects: Ef
     effects.delayed[cursor] = None
 
 
-# -- topics and subscriptions --------------------------------------------------------------------
-
-
-def _topic_created(state: State, record: r.TopicCreated, _effects: Effects) -> None:
-    topic = state.topics.get(record.topic_id)
-    if topic is None:
-        topic = add_topic(state, record)
-    topic.is_pending = False
-
-
-def add_topic(state: State, record: r.TopicCreated) -> Topic:
-    """Puts a topic into the tables."""
-    policy = state.share(record.policy)
-    topic = Topic(record.topic_id, record.name, policy, record.created_at)
-    topic.partitions = [Partition(topic, index) for index in range(record.partitions)]
-    begin_keeping(topic)
-    state.topics[topic.id] = topic
-    state.names[topic.name] = topic
-    state.written_topics += topic.policy.durability is Durability.WRITTEN
-    state.next_topic_id = max(state.next_topic_id, topic.id + 1)
-    return topic
-
-
-def _topic_altered(state: State, record: r.TopicAltered, effects: Effects) -> None:
-    topic = state.topics[record.topic_id]
-    state.written_topics -= topic.policy.durability is Durability.WRITTEN
-    state.written_topics += record.policy.durability is Durability.WRITTEN
-    change_policy(topic, record.policy, record.altered_at, effects)
-
-
-def _topic_deleted(state: State, record: r.TopicDeleted, effects: Effects) -> None:
-    topic = state.topics.pop(record.topic_id)
-    state.names.pop(topic.name, None)
-    state.written_topics -= topic.policy.durability is Durability.WRITTEN
-    for subscription in list((topic.subscriptions or {}).values()):
-        state.subscriptions.pop(subscription.id, None)
-        effects.closed.append(subscription)
-    effects.forgotten.extend(partition.key for partition in topic.partitions)
-
-
-def _subscription_created(state: State, record: r.SubscriptionCreated, effects: Effects) -> None:
-    topic = state.topics[record.topic_id]
-    subscription = state.subscriptions.get(record.subscription_id)
-    if subscription is None:
-        subscription = add_subscription(state, record, is_durable=True)
-    subscription.is_pending = False
-    start_cursors(subscription, record.starts)
-    for cursor in subscription.cursors:
-        drop_retained(cursor.partition, cursor.done.floor, cursor.partition.next_offset)
-    assert topic is subscription.topic
-    effects.dirty[subscription] = None
-
-
-def add_subscription(
-    state: State, record: r.SubscriptionCreated, *, is_durable: bool
-) -> Subscription:
-    """Puts a subscription into the tables."""
-    topic = state.topics[record.topic_id]
-    name = state.share(record.name)
-    subscription = Subscription(
-        topic,
-        record.subscription_id,
-        name,
-        state.share(record.policy),
-        record.created_at,
-        is_durable=is_durable,
-    )
-    if topic.subscriptions is None:
-        topic.subscriptions = {}
-    topic.subscriptions[name] = subscription
-    state.subscriptions[subscription.id] = subscription
-    state.next_subscription_id = max(state.next_subscription_id, subscription.id + 1)
-    return subscription
-
-
-def start_cursors(subscription: Subscription, starts: tuple[int, ...]) -> None:
-    """Gives a subscription its cursors: what is released or for another is not its business."""
-    subscription.cursors = []
-    for partition, start in zip(subscription.topic.partitions, starts, strict=True):
-        cursor = Cursor(subscription, partition, start)
-        for gone in (partition.released, partition.aimed):
-            for low, high in gone.inside(start, partition.next_offset) if gone else ():
-                cursor.done.add(low, high)
-        cursor.attached = cursor.done.missing(start, partition.next_offset)
-        subscription.cursors.append(cursor)
-
-
-def _subscription_altered(state: State, record: r.SubscriptionAltered, effects: Effects) -> None:
-    subscription = state.subscriptions[record.subscription_id]
-    subscription.policy = record.policy
-    effects.dirty[subscription] = None
-
-
-def _subscription_deleted(state: State, record: r.SubscriptionDeleted, effects: Effects) -> None:
-    subscription = state.subscriptions.pop(record.subscription_id)
-    remove_subscription(subscription)
-    effects.closed.append(subscription)
-    for cursor in subscription.cursors:
-        partition = cursor.partition
-        for low, high in list(cursor.done.gaps(cursor.done.floor, partition.next_offset)):
-            release(partition, low, high, effects)
-
-
-def remove_subscription(subscription: Subscription) -> None:
-    """Takes a subscription out of its topic."""
-    topic = subscription.topic
-    assert topic.subscriptions is not None
-    topic.subscriptions.pop(subscription.name, None)
-    if not topic.subscriptions:
-        topic.subscriptions = None
-
-
 # -- consumers and starts ------------------------------------------------------------------------
 
 
@@ -485,10 +386,13 @@ def _attached(state: State, record: r.Attached, effects: Effects) -> None:
 
 def _detached(state: State, record: r.Detached, _effects: Effects) -> None:
     state.attached.pop(record.consumer_id, None)
+    members.see(state, record.subscription_id, record.at)
 
 
 def _started(state: State, record: r.Started, effects: Effects) -> None:
     state.generation = record.generation
+    for subscription_id, _ in state.attached.values():
+        members.see(state, subscription_id, record.started_at)
     state.attached.clear()
     for subscription in state.subscriptions.values():
         for cursor in subscription.cursors:
@@ -523,12 +427,12 @@ _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
     r.Removed: _removed,
     r.Lost: _lost,
     r.Skipped: _skipped,
-    r.TopicCreated: _topic_created,
-    r.TopicAltered: _topic_altered,
-    r.TopicDeleted: _topic_deleted,
-    r.SubscriptionCreated: _subscription_created,
-    r.SubscriptionAltered: _subscription_altered,
-    r.SubscriptionDeleted: _subscription_deleted,
+    r.TopicCreated: apply_topic_created,
+    r.TopicAltered: apply_topic_altered,
+    r.TopicDeleted: apply_topic_deleted,
+    r.SubscriptionCreated: apply_subscription_created,
+    r.SubscriptionAltered: apply_subscription_altered,
+    r.SubscriptionDeleted: apply_subscription_deleted,
     r.ReaderOpened: apply_reader_opened,
     r.ReaderMoved: apply_reader_moved,
     r.Attached: _attached,
@@ -537,4 +441,10 @@ _APPLIERS: Final[dict[Any, Callable[[State, Any, Effects], None]]] = {
     r.Unit: _unit,
     r.Outlived: apply_outlived,
     r.Sought: apply_sought,
+    r.MemberExpired: apply_subscription_deleted,
+    r.PatternCreated: matching.apply_created,
+    r.PatternDeleted: matching.apply_deleted,
+    r.PartitionsAdded: apply_added,
+    r.UnitCommitted: apply_unit_committed,
+    r.Missed: apply_missed,
 }

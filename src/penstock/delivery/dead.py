@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.batch import encode_columns
+import msgspec
+
+from penstock.batch import Batch, encode_columns
 from penstock.batch.frame import Frame, gather
 from penstock.delivery.admin import decide_create_topic
 from penstock.delivery.apply import NOBODY, REJECTED
@@ -37,9 +39,7 @@ def decide_dead(state: State, cursor: Cursor, frames: Sequence[Frame], now_wall:
     columns.deliver_at = columns.expires_at = None
     batch = encode_columns(columns)
     parts: list[Record] = []
-    partition = _dead_partition(
-        state, subscription, cursor.partition.index, len(batch), now_wall, parts
-    )
+    partition = _dead_partition(state, subscription, len(batch), now_wall, parts)
     parts.append(_store(partition, batch, len(offsets), now_wall, 0))
     ranges = merge([(offset, offset + 1) for offset in offsets])
     parts.append(
@@ -68,9 +68,8 @@ def _story(cursor: Cursor, offset: int, attempts: int, now_wall: int) -> dict[st
 
 
 def _dead_partition(
-    state: State, subscription: Subscription, index: int, size: int, now_wall: int,
-    parts: list[Record],
-) -> Partition:  # fmt: skip
+    state: State, subscription: Subscription, size: int, now_wall: int, parts: list[Record]
+) -> Partition:
     topic = subscription.topic
     name = names.dead_topic(topic.name, subscription.name)
     cap = subscription.policy.dead_bytes_max
@@ -86,12 +85,12 @@ def _dead_partition(
     if dead is None:
         policy = TopicPolicy(retain_s=None, dead_of=f"{topic.name}\n{subscription.name}")
         record = decide_create_topic(
-            state, name, len(topic.partitions), policy, now_wall, is_explicit=True, is_reserved=True
+            state, name, 1, policy, now_wall, is_explicit=True, is_reserved=True
         )
         assert record is not None
         parts.append(record)
         dead = state.names[name]
-    return dead.partitions[index % len(dead.partitions)]
+    return dead.partitions[0]
 
 
 def _store(partition: Partition, batch: bytes, count: int, now_wall: int, target: int) -> Published:
@@ -116,6 +115,41 @@ def decide_redrive(
     subscription: Subscription, dead: Partition, frames: Sequence[Frame], now_wall: int
 ) -> Unit:
     """One unit: back to the subscription it came from only, and gone from the dead letters."""
+    offsets = [offset for frame in frames for offset in frame.offsets]
+    parts: list[Record] = [
+        _sent_back(subscription, home, part, now_wall)
+        for home, part in _by_home(subscription, dead, frames).items()
+    ]
+    ranges = merge([(offset, offset + 1) for offset in offsets])
+    return Unit((*parts, Removed(dead.topic.id, dead.index, ranges)))
+
+
+def _by_home(
+    subscription: Subscription, dead: Partition, frames: Sequence[Frame]
+) -> dict[int, list[Frame]]:
+    """The frames by the partition their messages came from, which their story tells."""
+    count = len(subscription.topic.partitions)
+    found: dict[int, list[Frame]] = {}
+    for frame in frames:
+        headers = Batch(frame.batch).headers
+        places: dict[int, list[int]] = {}
+        for at, index in enumerate(frame.indexes):
+            told = ((headers[index] if headers is not None else None) or {}).get(MARK + "partition")
+            home = (int(told) if told is not None else dead.index) % count
+            places.setdefault(home, []).append(at)
+        for home, rows in places.items():
+            part = msgspec.structs.replace(
+                frame,
+                offsets=[frame.offsets[at] for at in rows],
+                indexes=[frame.indexes[at] for at in rows],
+            )
+            found.setdefault(home, []).append(part)
+    return found
+
+
+def _sent_back(
+    subscription: Subscription, home: int, frames: list[Frame], now_wall: int
+) -> Published:
     offsets, columns = gather(frames)
     if columns.headers is not None:
         columns.headers = [
@@ -125,7 +159,5 @@ def decide_redrive(
         if not any(columns.headers):
             columns.headers = None
     batch = encode_columns(columns)
-    home = subscription.topic.partitions[dead.index % len(subscription.topic.partitions)]
-    stored = _store(home, batch, len(offsets), now_wall, subscription.id)
-    ranges = merge([(offset, offset + 1) for offset in offsets])
-    return Unit((stored, Removed(dead.topic.id, dead.index, ranges)))
+    partition = subscription.topic.partitions[home]
+    return _store(partition, batch, len(offsets), now_wall, subscription.id)

@@ -5,7 +5,7 @@ only when nothing of it is out: until then it gets nothing new. Otherwise only a
 message backs off waits, and only that key. All of this is volatile: after a restart nothing is out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
 from typing import Final
 
@@ -16,7 +16,7 @@ from penstock.delivery.offers import LOSSES_BEFORE_ISOLATION, Offer, offer_set, 
 from penstock.delivery.state import Consumer, Cursor, Lease, State, Subscription, Trial
 from penstock.delivery.traits import Numbers, Offsets, Traits
 from penstock.vocabulary.limits import SLICE_COUNT_MAX
-from penstock.vocabulary.records import Returned, Settled
+from penstock.vocabulary.records import Ranges, Returned, Settled
 
 SLOTS: Final = 65_536
 _TOP_BITS: Final = np.uint64(48)
@@ -39,7 +39,10 @@ class Ghost:
 class Keys:
     """Which consumer holds which slots, and which slots are on their way to another."""
 
-    __slots__ = ("decided", "ghosts", "holder", "is_moving", "members", "target")
+    __slots__ = (
+        "decided", "early", "ghosts", "holder", "is_fenced", "is_moving", "members", "revoked",
+        "target",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.members: list[Consumer] = []
@@ -48,9 +51,15 @@ class Keys:
         self.target = np.zeros(SLOTS, dtype=np.int64)
         """Who should hold it."""
         self.is_moving = False
+        self.is_fenced = False
+        """Messages wait for older ones of their keys in another partition: the topic grew."""
         self.decided: dict[int, Settled | Returned] = {}
         """Decisions that are not durable yet: their messages are neither out nor waiting."""
         self.ghosts: list[Ghost] = []
+        self.early: set[tuple[Cursor, int]] = set()
+        """Messages on their way back about which something was decided meanwhile."""
+        self.revoked: list[tuple[Consumer, int, Ranges]] = []
+        """What was taken of which lease, until its consumer is told."""
 
     def join_and_leave(self, consumers: list[Consumer]) -> None:
         """Gives slots to whoever came, and those of whoever left to the others."""
@@ -136,6 +145,7 @@ def dispatch(state: State, subscription: Subscription, now: int, wall: int) -> l
     attached = [c for c in subscription.consumers or () if c.is_attached and not c.is_gone]
     keys.join_and_leave(attached)
     keys.move(subscription, now)
+    keys.is_fenced = False
     turn = Turn(state, keys, now)
     for cursor in subscription.cursors:
         absorb(cursor, wall, 0)
@@ -172,7 +182,7 @@ class Turn:
 class Blocked:
     """The oldest message of each key that must come before the key's later ones."""
 
-    __slots__ = ("_hashes", "_oldest")
+    __slots__ = ("_fences", "_hashes", "_oldest")
 
     def __init__(self, keys: Keys, cursor: Cursor) -> None:
         runs = [(start, end) for _, start, end, _, _ in cursor.delayed or ()]
@@ -184,16 +194,38 @@ class Blocked:
         hashes = hashes_of(cursor, offsets)
         self._hashes, first = np.unique(hashes, return_index=True)
         self._oldest = offsets[first]
+        self._fences = list(_fences(cursor)) if cursor.partition.topic.growth else []
+        if self._fences:
+            keys.is_fenced = True
 
     def apply(self, hashes: Numbers, offsets: Offsets) -> Numbers:
         """True for each message behind one that must come first."""
+        is_fenced: Numbers = np.zeros(len(offsets), dtype=bool)
+        for start, elsewhere in self._fences:
+            is_fenced |= (offsets >= start) & np.isin(hashes, elsewhere)
         if not len(self._hashes):
-            return np.zeros(len(offsets), dtype=bool)
+            return is_fenced
         at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         is_behind: Numbers = (
             (self._hashes[at] == hashes) & (hashes != 0) & (offsets > self._oldest[at])
         )
-        return is_behind
+        return is_behind | is_fenced
+
+
+def _fences(cursor: Cursor) -> Iterator[tuple[int, Numbers]]:
+    """After growth: from which offset on, and for which keys, older messages lie elsewhere."""
+    partition, subscription = cursor.partition, cursor.subscription
+    for growth in partition.topic.growth or ():
+        for index, end in enumerate(growth.ends):
+            other = subscription.cursors[index]
+            if other is cursor or other.done.floor >= end:
+                continue
+            left = offsets_in(other.done.gaps(other.done.floor, end))
+            hashes = hashes_of(other, left)
+            if (hashes != 0).any():
+                ends = growth.ends
+                start = ends[partition.index] if partition.index < len(ends) else 0
+                yield start, np.unique(hashes[hashes != 0])
 
 
 def _dispatch_cursor(turn: Turn, cursor: Cursor, wall: int) -> bool:

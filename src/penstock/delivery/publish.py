@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from penstock.batch.given import given_ids
+from penstock.delivery.homes import known_elsewhere
 from penstock.delivery.replace import decide_replace
 from penstock.delivery.state import Partition, Publisher
 from penstock.delivery.traits import is_plain
@@ -135,7 +136,10 @@ def _decide_given(
         record = decide_replace(partition, pending_of(partition), published, ids)
         return published if record is published else Decided(record, published)
     window = window_of(partition)
-    sifted = sift(window, ids, skip, now_wall)
+    gone: frozenset[int] = frozenset()
+    if partition.topic.growth:
+        gone = known_elsewhere(partition, batch, ids, now_wall)
+    sifted = sift(window, ids, skip, now_wall, gone)
     if sifted.kept == ():
         note(window, sifted, partition.reserved, now_wall)
         return _known(count, sifted.places)

@@ -187,6 +187,16 @@ class Blocks:
             yield self.starts[at] << SHIFT, self.ends[at] << SHIFT
             at += 1
 
+    def is_empty_from(self, offset: int) -> bool:
+        """True when nothing at or above the offset is in."""
+        block, place = offset >> SHIFT, offset & _LOW
+        if self.ends and self.ends[-1] > block:
+            return False
+        return not any(
+            number > block or (number == block and bits >> place)
+            for number, bits in self.bits.items()
+        )
+
     @property
     def end(self) -> int:
         """An offset above everything that is in."""
@@ -282,7 +292,7 @@ class RangeSet:
         if floor != self.floor:
             above.empty(self.floor >> SHIFT, floor >> SHIFT)
             self.floor = floor
-            if not any(True for _ in above.runs(floor, above.end)):
+            if above.is_empty_from(floor):
                 self._above = None
 
     def remove(self, start: int, end: int) -> None:
@@ -290,7 +300,7 @@ class RangeSet:
         start = max(start, self.floor)
         if self._above is not None and start < end:
             self._above.remove(start, min(end, max(start + 1, self._above.end)))
-            if not self.ranges():
+            if self._above.is_empty_from(self.floor):
                 self._above = None
 
     def reopen(self, start: int, end: int) -> None:

@@ -15,7 +15,7 @@ from penstock.vocabulary.errors import Unsupported
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.records import Outcome, Sought
 
-MOVABLE: Final = frozenset({Kind.SHARED})
+MOVABLE: Final = frozenset({Kind.SHARED, Kind.KEY_SHARED, Kind.MULTICAST})
 """Kinds of subscriptions that can be moved."""
 ROWS_BETWEEN_LOOKS: Final = 64
 """After so many endings those of released messages are forgotten."""
@@ -29,7 +29,7 @@ def decide_seek(
     What consumers hold where it moves is void from now on. Raises Unsupported.
     """
     kind = subscription.policy.kind
-    if kind not in MOVABLE:
+    if kind not in MOVABLE or subscription.is_parent:
         raise Unsupported(
             f"subscription {subscription.name!r} is of kind {kind.value!r} and cannot be moved; "
             "make a new one that starts where you want"
@@ -62,7 +62,7 @@ def _move(cursor: Cursor, place: int, effects: Effects) -> None:
     end = cursor.partition.next_offset
     void_leases(cursor, 0, end)
     cursor.trials = cursor.reasons = cursor.doomed = cursor.delayed = None
-    cursor.ready = cursor.isolated = None
+    cursor.ready = cursor.isolated = cursor.line = None
     cursor.next = place
     for low, high in cursor.done.add(0, place):
         cursor.dropped += high - low
@@ -71,6 +71,10 @@ def _move(cursor: Cursor, place: int, effects: Effects) -> None:
     for low, high in _finished(cursor, place, end):
         _reopen(cursor, low, high)
     cursor.begin = min(cursor.begin, place)
+    if cursor.finished is not None:
+        cursor.finished.clear(place, end)
+    if cursor.partition.traits is not None:
+        cursor.partition.traits.touch(place, end)
     drop_retained(cursor.partition, place, end)
 
 

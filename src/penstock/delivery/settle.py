@@ -4,27 +4,30 @@ Deciding closes the messages' bits in their lease at once, so that a second deci
 gone; the record makes it true.
 """
 
+from penstock.delivery import revoked
 from penstock.delivery.keyed import later_of_key
 from penstock.delivery.leases import close_bits, close_mask, withdraw
-from penstock.delivery.line import offsets_in
 from penstock.delivery.offers import mask_of
+from penstock.delivery.once import decide_missed, is_shade, take_back
 from penstock.delivery.state import Consumer, Cursor, Lease, Subscription, bit_ranges
+from penstock.delivery.tokens import is_stale
 from penstock.vocabulary import names
 from penstock.vocabulary.claims import Claim, Refusal
-from penstock.vocabulary.records import Cause, Outcome, Ranges, Returned, Settled
+from penstock.vocabulary.records import Cause, Missed, Outcome, Ranges, Returned, Settled
 
 _NONCE = 0x9E3779B97F4A7C15
-SCATTERED = 8
-"""More ranges than these are acked by their bits."""
 
 
 def decide_ack(consumer: Consumer, claims: list[Claim]) -> tuple[list[Settled], list[Refusal]]:
     """Records that finish the claimed messages, one per partition, and what was refused."""
+    if consumer.subscription.policy.qos == 0:
+        take_back(consumer, claims)
+        return [], []
     accepted: dict[Cursor, list[tuple[int, int]]] = {}
     refused: list[Refusal] = []
     scattered: list[Settled] = []
     for claim in claims:
-        if len(claim.ranges) > SCATTERED:
+        if claim.mask:
             record = _ack_scattered(consumer, claim)
             if record is not None:
                 scattered.append(record)
@@ -37,12 +40,12 @@ def decide_ack(consumer: Consumer, claims: list[Claim]) -> tuple[list[Settled], 
 
 
 def _ack_scattered(consumer: Consumer, claim: Claim) -> Settled | None:
-    """Many small ranges of one lease at once; None when one of them must be looked at alone."""
+    """Scattered messages of one lease at once; None when one of them must be looked at alone."""
     lease = consumer.leases.get(claim.lease_id)
-    start, end = claim.ranges[0][0], claim.ranges[-1][1]
+    ((start, end),) = claim.ranges
     if lease is None or start < lease.start or end > lease.end:
         return None
-    mask = mask_of(offsets_in(claim.ranges) - start, end - start)
+    mask = claim.mask & ((1 << (end - start)) - 1)
     bits = mask << (start - lease.start)
     if lease.mask() & bits != bits:
         return None
@@ -93,7 +96,10 @@ def _close(
     cursor = consumer.subscription.cursors[claim.partition]
     lease = consumer.leases.get(claim.lease_id)
     closed: list[tuple[int, int]] = []
-    for start, end in claim.ranges:
+    ranges: Ranges | list[tuple[int, int]] = claim.ranges
+    if claim.mask:
+        ranges = bit_ranges(claim.mask, claim.ranges[0][0])
+    for start, end in ranges:
         found: list[tuple[int, int]] = []
         if lease is not None and lease.start <= start and end <= lease.end:
             found = close_bits(lease, start, end)
@@ -122,11 +128,14 @@ def _close_late(
             refused.append(Refusal(claim.partition, offset, "the subscription was moved by a seek"))
             continue
         if offset in cursor.done:
-            continue  # Acking again what is acked is success.
+            # Acking again what is acked is success; at QoS 2 only with the token that did it.
+            if is_stale(cursor, offset, claim.attempt):
+                refused.append(Refusal(claim.partition, offset, "it was handed out again"))
+            continue
         if cursor.trial(offset).attempt not in (claim.attempt, claim.attempt - 1):
             # A message that came back unstarted has its attempt again; it waits, or it is out.
             refused.append(Refusal(claim.partition, offset, "it was handed out again"))
-        elif withdraw(cursor, offset, offset + 1):
+        elif withdraw(cursor, offset, offset + 1) or revoked.accept(cursor, offset):
             closed.append((offset, offset + 1))
         else:
             refused.append(Refusal(claim.partition, offset, "it is not leased to you"))
@@ -139,6 +148,9 @@ def decide_return(
 ) -> tuple[list[Returned], list[Refusal]]:  # fmt: skip
     """A record that brings claimed messages back: nack, reject or hand-back."""
     refused: list[Refusal] = []
+    if consumer.subscription.policy.qos == 0:
+        take_back(consumer, [claim])
+        return [], []
     cursor, closed = _close(consumer, claim, refused)
     if not closed:
         return [], refused
@@ -152,12 +164,15 @@ def _revoke(
     consumer: Consumer, cursor: Cursor, ranges: list[tuple[int, int]], now_wall: int
 ) -> list[Returned]:
     """Kind `key_shared`: what is out of the same keys comes back too, to come again in order."""
-    if cursor.subscription.keys is None:
+    keys = cursor.subscription.keys
+    if keys is None:
         return []
     closed: list[tuple[int, int]] = []
     for lease, offsets in later_of_key(consumer, cursor, ranges):
         mask = mask_of(offsets - lease.start, lease.end - lease.start)
-        for low, high in bit_ranges(mask, lease.start):
+        runs = bit_ranges(mask, lease.start)
+        keys.revoked.append((consumer, lease.id, tuple(runs)))
+        for low, high in runs:
             closed += close_bits(lease, low, high)
     if not closed:
         return []
@@ -208,6 +223,8 @@ def decide_expired(subscription: Subscription, now: int, now_wall: int) -> list[
                             consumer.name, now_wall,
                         )
                     )  # fmt: skip
+                    if subscription.keys is not None:
+                        subscription.keys.revoked.append((consumer, lease.id, tuple(ranges)))
                     found += _revoke(consumer, lease.cursor, ranges, now_wall)
             consumer.deadline = next_deadline(consumer)
     return found
@@ -265,16 +282,19 @@ def extend(consumer: Consumer, lease_id: int, start: int, end: int | None, deadl
 
 def decide_detach(
     consumer: Consumer, started: dict[int, Ranges], now_wall: int, *, is_clean: bool
-) -> list[Returned]:
+) -> list[Returned | Missed]:
     """Records for everything a leaving consumer held.
 
     `started` tells, per lease, what the application had begun; the rest gets its attempt back.
     """
-    found: list[Returned] = []
+    found: list[Returned | Missed] = []
     held_one = consumer.outstanding == 1
     for lease in list(consumer.leases.values()):
         cursor = lease.cursor
         begun = started.get(lease.id, ())
+        if is_shade(lease):
+            found.extend(decide_missed(lease, begun, is_clean=is_clean))
+            continue
         for start, end in begun:
             ranges = close_bits(lease, max(start, lease.start), min(end, lease.end))
             if ranges:

@@ -5,13 +5,17 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from penstock.delivery.apply import add_subscription, add_topic
+from penstock.delivery import members
+from penstock.delivery.growth import growth_state, restore_growth
 from penstock.delivery.keeping import Keeping
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import dump_reader, load_reader
+from penstock.delivery.registry import add_subscription, add_topic
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
+from penstock.delivery.tokens import dump_finished, load_finished
 from penstock.delivery.traits import dump_traits, load_traits
 from penstock.delivery.unique import dump_ids, load_ids
+from penstock.delivery.units import dump_units, load_units
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated
 
@@ -24,7 +28,10 @@ class Extra(NamedTuple):
     load: Callable[[Any, Any], None]
 
 
-TOPIC_EXTRAS: Final[tuple[Extra, ...]] = ()
+TOPIC_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("multicasts", members.dump_parents, members.load_parents),
+    Extra("growth", growth_state, restore_growth),
+)
 PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra("traits", dump_traits, load_traits),
     Extra("ids", dump_ids, load_ids),
@@ -34,8 +41,15 @@ PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
         lambda partition, found: setattr(partition, "keeping", Keeping.restored(found)),
     ),
 )
-SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (Extra("reader", dump_reader, load_reader),)
+SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("reader", dump_reader, load_reader),
+    Extra("seen_at", members.dump_seen, members.load_seen),
+)
 CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra("finished", dump_finished, load_finished),
+    Extra(
+        "first", lambda cursor: cursor.first or None, lambda c, first: setattr(c, "first", first)
+    ),
     Extra(
         "begin",
         lambda cursor: cursor.begin or None,
@@ -47,6 +61,7 @@ CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (
         lambda cursor, found: setattr(cursor, "otherwise", RangeMap.restored(found)),
     ),
 )
+STATE_EXTRAS: Final[tuple[Extra, ...]] = (Extra("units", dump_units, load_units),)
 
 
 def _dump(extras: tuple[Extra, ...], owner: object) -> dict[str, Any] | None:
@@ -58,6 +73,16 @@ def _load(extras: tuple[Extra, ...], owner: object, found: dict[str, Any] | None
     for extra in extras:
         if found is not None and extra.name in found:
             extra.load(owner, found[extra.name])
+
+
+def state_extras(state: State) -> dict[str, Any] | None:
+    """What belongs to no topic."""
+    return _dump(STATE_EXTRAS, state)
+
+
+def restore_state_extras(state: State, found: dict[str, Any] | None) -> None:
+    """From a snapshot."""
+    _load(STATE_EXTRAS, state, found)
 
 
 def topic_state(topic: Topic) -> list[Any]:
@@ -134,6 +159,7 @@ def restore_topic(state: State, piece: list[Any], now: int, wall: int) -> Topic:
     for row in subscriptions:
         _restore_subscription(state, topic, row, now, wall)
     _load(TOPIC_EXTRAS, topic, extras)
+    members.enter_parents(state, topic)
     return topic
 
 

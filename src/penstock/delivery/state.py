@@ -11,8 +11,10 @@ from penstock.delivery.keeping import Keeping
 from penstock.delivery.pending import Pending
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.traits import Traits
+from penstock.vocabulary.message import Kind
+from penstock.vocabulary.names import MEMBER_MARK
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
-from penstock.vocabulary.records import partition_key
+from penstock.vocabulary.records import PatternCreated, Placed, Settled, partition_key
 
 if TYPE_CHECKING:
     from penstock.delivery.keyed import Keys
@@ -97,11 +99,22 @@ class Partition:
         self.mean_bytes = 256
 
 
+class Growth(NamedTuple):
+    """What a topic was before it got more partitions."""
+
+    partitions: int
+    ends: tuple[int, ...]
+    """Where each of these partitions ended."""
+    at: int
+    """Wall ms."""
+
+
 class Topic:
     """A named sequence of messages."""
 
     __slots__ = (
-        "applied", "created_at", "id", "is_full", "is_pending", "is_removing", "name",
+        "applied", "created_at", "growth", "id", "is_full", "is_pending", "is_removing", "map",
+        "multicasts", "name",
         "partitions", "policy", "subscriptions", "turn",
     )  # fmt: skip
 
@@ -112,9 +125,15 @@ class Topic:
         self.created_at = created_at
         self.partitions: list[Partition] = []
         self.subscriptions: dict[str, Subscription] | None = None
+        self.multicasts: dict[str, Subscription] | None = None
+        """Multicast subscriptions: no cursor of their own; members are among `subscriptions`."""
         self.applied = 0
         """Position of the last record applied to this topic."""
+        self.growth: list[Growth] | None = None
+        """Every time it got more partitions, oldest first."""
         # volatile
+        self.map = self.partitions
+        """The partitions publishes are spread over: growth counts here once it is decided."""
         self.is_pending = True
         self.is_removing = False
         self.is_full = False
@@ -138,8 +157,8 @@ class Subscription:
     """A durable, named cursor on a topic (or an ephemeral one)."""
 
     __slots__ = (
-        "consumers", "created_at", "cursors", "id", "is_durable", "is_pending", "is_removing",
-        "keys", "name", "policy", "reader", "seeks", "topic", "turn",
+        "consumers", "created_at", "cursors", "forgotten", "id", "is_durable", "is_pending",
+        "is_removing", "keys", "name", "policy", "reader", "seeks", "seen_at", "topic", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +171,10 @@ class Subscription:
         self.policy = policy
         self.created_at = created_at
         self.cursors: list[Cursor] = []
+        self.seen_at = created_at
+        """Members of a multicast: wall time at which its last consumer left."""
+        self.forgotten = 0
+        """Multicasts: messages dropped with members that stayed away too long."""
         self.reader: Reader | None = None
         """How far it got, when it is of kind `reader` and was opened."""
         # volatile
@@ -165,19 +188,36 @@ class Subscription:
         """Seeks that are decided and not yet durable: nothing is handed out meanwhile."""
         self.turn = 0
 
+    @property
+    def is_parent(self) -> bool:
+        """True for a multicast itself, which has members and no cursors."""
+        return self._is_multicast and MEMBER_MARK not in self.name
+
+    @property
+    def is_member(self) -> bool:
+        """True for one named consumer's part of a multicast."""
+        return self._is_multicast and MEMBER_MARK in self.name
+
+    @property
+    def _is_multicast(self) -> bool:
+        return self.policy.kind is Kind.MULTICAST and self.is_durable
+
 
 class Cursor:
     """One subscription's place in one partition."""
 
     __slots__ = (
         "acked", "attached", "begin", "dead", "delayed", "done", "doomed", "dropped", "expired",
-        "isolated", "leased", "line", "moving", "next", "otherwise", "partition", "ready",
-        "reasons", "settling", "strict_below", "subscription", "trials", "voided",
+        "finished", "first", "isolated", "leased", "line", "moving", "next", "otherwise",
+        "partition", "ready", "reasons", "settling", "strict_below", "subscription", "trials",
+        "voided",
     )  # fmt: skip
 
     def __init__(self, subscription: Subscription, partition: Partition, start: int) -> None:
         self.subscription = subscription
         self.partition = partition
+        self.first = start
+        """The first offset it covers; what lies below was never its business."""
         self.done = RangeSet(start)
         self.trials: RangeMap | None = None
         self.delayed: list[tuple[int, int, int, int, int]] | None = None
@@ -190,6 +230,8 @@ class Cursor:
         """Nothing below was ever attached."""
         self.otherwise: RangeMap | None = None
         """How finished messages that are still held ended, where it was not by an ack."""
+        self.finished: RangeMap | None = None
+        """QoS 2: (attempt,) that finished a message, where it was not the first."""
         self.attached = 0
         self.acked = 0
         self.dead = 0
@@ -328,6 +370,24 @@ class Lease:
         return bit_ranges(self.open, self.start)
 
 
+class UnitBook:
+    """The units one publisher committed: what a retry of them is answered."""
+
+    __slots__ = ("decided", "decided_epoch", "epoch", "newest", "places", "used_at")
+
+    def __init__(self, epoch: int, used_at: int) -> None:
+        self.epoch = epoch
+        self.newest = -1
+        """Highest sequence that is durable."""
+        self.places: dict[int, tuple[Placed, ...]] = {}
+        """sequence → where its batches are, of the newest units."""
+        self.used_at = used_at
+        # volatile
+        self.decided: dict[tuple[int, int], list[tuple[Cursor, Settled]]] = {}
+        """(epoch, sequence) of units not yet durable → messages they settle."""
+        self.decided_epoch = epoch
+
+
 class State:
     """Everything the broker knows."""
 
@@ -335,6 +395,12 @@ class State:
         self.topics: dict[int, Topic] = {}
         self.names: dict[str, Topic] = {}
         self.subscriptions: dict[int, Subscription] = {}
+        self.multicasts: dict[int, Subscription] = {}
+        """Those of `subscriptions` that have members instead of cursors."""
+        self.patterns: dict[tuple[str, str], PatternCreated] = {}
+        """(pattern, name) → subscriptions over every topic that matches, as decided."""
+        self.durable_patterns: dict[tuple[str, str], PatternCreated] = {}
+        """The same as far as it is durable."""
         self.next_topic_id = 1
         self.next_subscription_id = 1
         self.next_consumer_id = 1
@@ -344,6 +410,8 @@ class State:
         """consumer id → (subscription id, name) of consumers attached in the log."""
         self.shared: dict[object, object] = {}
         """One object for each policy and subscription name in use: most are the same."""
+        self.units: dict[bytes, UnitBook] = {}
+        """publisher → its newest units."""
         self.written_topics = 0
         """How many topics have durability `written`."""
         self.ignore_unknown_upto = 0

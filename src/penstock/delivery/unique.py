@@ -50,13 +50,18 @@ def pending_of(partition: Partition) -> Pending:
     return partition.seen
 
 
-def sift(window: Window, ids: Sequence[str | None], skip: int, now_wall: int) -> Sifted:
-    """Tells new messages from known ones; the first `skip` are known already."""
+def sift(
+    window: Window, ids: Sequence[str | None], skip: int, now_wall: int,
+    gone: frozenset[int] = frozenset(),
+) -> Sifted:  # fmt: skip
+    """Tells new messages from known ones; the first `skip`, and those `gone`, are known already."""
+    if gone:
+        ids = [None if index in gone else id for index, id in enumerate(ids)]
     rows, keys, twins = _first_ones(ids, skip)
     found = window.find(keys, now_wall)
     is_new = found < 0
     if is_new.all():
-        if not twins:
+        if not twins and not gone:
             kept = tuple(range(skip, len(ids))) if skip else None
             return Sifted(keys, rows, kept, {}, twins)
         places: dict[int, int] = {}
@@ -64,7 +69,7 @@ def sift(window: Window, ids: Sequence[str | None], skip: int, now_wall: int) ->
         is_known = ~is_new
         places = dict(zip(rows[is_known].tolist(), found[is_known].tolist(), strict=True))
         rows, keys = rows[is_new], keys.pick(is_new)
-    kept = tuple(i for i in range(skip, len(ids)) if i not in places and i not in twins)
+    kept = tuple(i for i in range(skip, len(ids)) if not (i in places or i in twins or i in gone))
     return Sifted(keys, rows, kept, places, twins)
 
 

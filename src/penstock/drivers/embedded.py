@@ -20,10 +20,22 @@ from penstock.batch import Batch
 from penstock.batch.frame import Frame
 from penstock.broker.broker import Broker
 from penstock.broker.broker import Sink as BrokerSink
+from penstock.broker.explaining import explain_topic
+from penstock.broker.following import Seat, Wanted
 from penstock.broker.mailbox import DIRECT
 from penstock.drivers import requests as q
+from penstock.drivers.legs import Followed, Leg
 from penstock.drivers.mailbox import LoopMailbox
-from penstock.drivers.port import Answer, Capabilities, Renewal, Sink, Wish
+from penstock.drivers.port import (
+    Answer,
+    Attachment,
+    Capabilities,
+    Follower,
+    Following,
+    Renewal,
+    Sink,
+    Wish,
+)
 from penstock.journal.disk import FolderDisk
 from penstock.journal.memory import MemoryDisk
 from penstock.vocabulary.claims import Claim
@@ -31,15 +43,19 @@ from penstock.vocabulary.errors import InvalidArgument, NotAStore, StorageError,
 from penstock.vocabulary.limits import PENDING_BYTES_MAX
 from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.records import Cause, Ranges
+from penstock.vocabulary.units import UnitWish
 
 FILE: Final = Capabilities(
     scheme="file",
     durability=Durability.SYNCED,
-    kinds=(Kind.SHARED, Kind.KEY_SHARED),
+    kinds=(Kind.SHARED, Kind.KEY_SHARED, Kind.MULTICAST),
+    qos=(0, 1, 2),
     has_priority=True,
     has_delay=True,
     has_expiry=True,
     has_dedup=True,
+    has_patterns=True,
+    has_transactions=True,
 )
 MEMORY: Final = msgspec.structs.replace(FILE, scheme="memory", durability=Durability.MEMORY)
 DEAD_REASON: Final = "penstock-dead-reason"
@@ -217,6 +233,7 @@ class EmbeddedDriver:
         self._loop = loop
         self._is_closed = False
         self._attachments: dict[EmbeddedAttachment, None] = {}
+        self._followings: dict[Following, None] = {}
 
     @property
     def wall(self) -> int:
@@ -238,14 +255,15 @@ class EmbeddedDriver:
         if self._broker.when_room((self.mailbox, answer, None)):
             self.mailbox.post([(answer, None)])
 
-    def publish(
+    def publish(  # noqa: PLR0913, PLR0917 - the hot path: no object per call
         self, topic: str, partition: int, batch: bytes, count: int, publisher: bytes, epoch: int,
-        sequence: int, answer: Answer,
+        sequence: int, answer: Answer, partitions: int = 0,
     ) -> None:  # fmt: skip
         try:
             self._broker.publish(
-                topic, partition, batch, count, publisher, epoch, sequence, self.mailbox, answer
-            )
+                topic, partition, batch, count, publisher, epoch, sequence, self.mailbox, answer,
+                partitions,
+            )  # fmt: skip
         except IndexError as error:
             if partition < self._broker.partitions(topic):
                 raise
@@ -253,16 +271,54 @@ class EmbeddedDriver:
                 f"topic {topic!r} was created again with fewer partitions; publish once more"
             ) from error
 
+    def commit_unit(
+        self, wish: UnitWish, claims: list[tuple[Attachment, list[Claim]]], answer: Answer
+    ) -> None:
+        consumers: list[tuple[Any, list[Claim]]] = []
+        for attachment, listed in claims:
+            if attachment not in self._attachments or not isinstance(
+                attachment, EmbeddedAttachment
+            ):
+                raise InvalidArgument(
+                    "a message of the unit was received by another client, or its subscription "
+                    "was closed since: ack messages with the client that received them"
+                )
+            consumers.append((attachment.consumer, listed))
+        self._broker.commit_unit(wish, consumers, self.mailbox, answer)
+
     def attach(self, wish: Wish, sink: Sink) -> "EmbeddedAttachment":
-        seat = BrokerSink(self.mailbox, sink.on_slice, sink.on_closed)
+        seat = BrokerSink(self.mailbox, sink.on_slice, sink.on_closed, sink.on_revoked)
         consumer = self._broker.attach(
             wish.topic, wish.subscription, wish.policy, wish.start, wish.credit,
-            wish.credit_bytes, wish.consumer, seat,
+            wish.credit_bytes, wish.consumer, seat, is_named=wish.is_named,
         )  # fmt: skip
+        return self._attachment(consumer, sink)
+
+    def _attachment(self, consumer: Any, sink: Sink) -> "EmbeddedAttachment":
         attachment = EmbeddedAttachment(self._broker, consumer, sink, self.mailbox)
         self._attachments[attachment] = None
         attachment.on_detached = lambda: self._attachments.pop(attachment, None)
         return attachment
+
+    def follow(self, wish: Wish, follower: Follower) -> Following:
+        def seat(topic: str) -> Seat:
+            # Called under the broker's lock, which the leg waits for before it is used.
+            leg = Leg(topic, follower, self._broker.engine.lock)
+
+            def joined(consumer: Any) -> None:
+                leg.attachment = self._attachment(consumer, leg)
+                self.mailbox.post([(leg.introduce, None)])
+
+            return Seat(
+                BrokerSink(self.mailbox, leg.on_slice, leg.on_closed, leg.on_revoked), joined
+            )
+
+        wanted = Wanted(
+            wish.topic, wish.subscription, wish.policy, wish.start, wish.credit,
+            wish.credit_bytes, wish.consumer,
+        )  # fmt: skip
+        following = self._broker.follow(wanted, seat, self.mailbox, follower.on_closed)
+        return Followed(following, self._followings)
 
     def deliver(self) -> None:
         self.mailbox.deliver()
@@ -275,8 +331,7 @@ class EmbeddedDriver:
         if self._is_closed:
             return
         self._is_closed = True
-        for attachment in list(self._attachments):
-            attachment.lose()
+        self._lose()
         await asyncio.get_running_loop().run_in_executor(None, self._share.release)
 
     def _abandon(self) -> None:
@@ -287,9 +342,14 @@ class EmbeddedDriver:
             Thread(target=self._give_up, name="penstock-abandon", daemon=True).start()
 
     def _give_up(self) -> None:
+        self._lose()
+        self._share.release()
+
+    def _lose(self) -> None:
+        for following in list(self._followings):
+            following.leave()
         for attachment in list(self._attachments):
             attachment.lose()
-        self._share.release()
 
 
 class EmbeddedAttachment:
@@ -301,6 +361,11 @@ class EmbeddedAttachment:
         self._sink = sink
         self._mailbox = mailbox
         self.on_detached: Callable[[], object] = _nothing
+
+    @property
+    def consumer(self) -> Any:
+        """The broker's side of it."""
+        return self._consumer
 
     @property
     def lease_s(self) -> float:
@@ -382,7 +447,7 @@ def _purge_dead(broker: Broker, request: q.PurgeDead) -> int:
 
 _HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.CreateTopic: lambda b, r: b.create_topic(r.topic, r.partitions, r.policy),
-    q.AlterTopic: lambda b, r: b.alter_topic(r.topic, r.changes),
+    q.AlterTopic: lambda b, r: b.alter_topic(r.topic, r.changes, r.partitions),
     q.DeleteTopic: lambda b, r: b.delete_topic(r.topic),
     q.ListTopics: lambda b, _: b.topics(),
     q.DescribeTopic: lambda b, r: b.describe_topic(r.topic),
@@ -410,4 +475,7 @@ _HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.Stats: lambda b, _: b.stats(),
     q.Seek: lambda b, r: b.seek(r.topic, r.subscription, r.to),
     q.ConfirmTime: lambda b, _: b.confirm_time(),
+    q.Explain: lambda b, r: explain_topic(
+        b, r.topic, r.subscription, position=r.position, id=r.id, key=r.key, consumer=r.consumer
+    ),
 }

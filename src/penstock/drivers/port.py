@@ -12,10 +12,11 @@ import msgspec
 from penstock.batch.frame import Slice
 from penstock.drivers.requests import Request
 from penstock.vocabulary import limits
-from penstock.vocabulary.claims import Claim, Refusal
+from penstock.vocabulary.claims import Claim, Refusal, Revoked
 from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import Cause, Ranges
+from penstock.vocabulary.units import UnitWish
 
 Answer = Callable[[Any], None]
 """Called once, on the client's loop, with the result or with an exception object; a driver answers
@@ -41,6 +42,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     has_expiry: bool = False
     has_dedup: bool = False
     has_transactions: bool = False
+    has_patterns: bool = False
+    """A subscription may be over a pattern of topics."""
     message_bytes_max: int = limits.BODY_BYTES_MAX
 
 
@@ -84,6 +87,8 @@ class Wish(NamedTuple):
     credit: int
     credit_bytes: int
     consumer: str
+    is_named: bool = False
+    """The application chose the consumer's name: kind `multicast` remembers it."""
 
 
 class Sink(Protocol):
@@ -99,6 +104,13 @@ class Sink(Protocol):
 
     def on_closed(self, error: Exception) -> None:
         """Nothing more will come."""
+        ...
+
+    def on_revoked(self, news: Revoked) -> None:
+        """Kind `key_shared`: each nack is answered so; what it names is not theirs any more.
+
+        Comes in order with the slices.
+        """
         ...
 
 
@@ -142,6 +154,26 @@ class Attachment(Protocol):
         ...
 
 
+class Follower(Protocol):
+    """A consumer of a pattern. Called on the client's loop."""
+
+    def on_joined(self, topic: str, attachment: Attachment) -> Sink:
+        """One more topic matches; its messages and bad news go to the returned sink."""
+        ...
+
+    def on_closed(self, error: Exception) -> None:
+        """Nothing more will come."""
+        ...
+
+
+class Following(Protocol):
+    """One consumer of a pattern, seen by the client."""
+
+    def leave(self) -> None:
+        """No more topics join; those that did are detached one by one. Twice is harmless."""
+        ...
+
+
 class Driver(Protocol):
     """A connection of one client. Raises PenstockError; foreign errors are translated inside."""
 
@@ -167,11 +199,16 @@ class Driver(Protocol):
         """Answers None once publishes may go on."""
         ...
 
-    def publish(
+    def publish(  # noqa: PLR0913, PLR0917 - the hot path: no object per call
         self, topic: str, partition: int, batch: bytes, count: int, publisher: bytes, epoch: int,
-        sequence: int, answer: Answer,
+        sequence: int, answer: Answer, partitions: int = 0,
     ) -> None:  # fmt: skip
-        """Stores a batch and answers Stored. An error raised here means: certainly not stored."""
+        """Stores a batch and answers Stored. An error raised here means: certainly not stored.
+
+        `partitions` is how many the batch was split for, 0 = any. When there are others now it is
+        refused with StaleMap, raised or answered: certainly not stored, either way. A batch that
+        may have been stored before is never refused so: it is answered, from where it was sent to.
+        """
         ...
 
     def attach(self, wish: Wish, sink: Sink) -> Attachment:
@@ -188,4 +225,29 @@ class Driver(Protocol):
 
     def close(self) -> Awaitable[None]:
         """Ends the connection. Doing so twice is harmless."""
+        ...
+
+
+class PatternDriver(Protocol):
+    """What a driver whose capabilities say `has_patterns` can do besides."""
+
+    def follow(self, wish: Wish, follower: Follower) -> Following:
+        """Joins a subscription over a pattern: every topic that matches now or later.
+
+        `wish.topic` is the pattern. Each topic is an attachment of its own with the whole credit.
+        """
+        ...
+
+
+class UnitDriver(Protocol):
+    """The rest of a driver whose capabilities say `has_transactions`."""
+
+    def commit_unit(
+        self, wish: UnitWish, claims: list[tuple[Attachment, list[Claim]]], answer: Answer
+    ) -> None:
+        """Stores batches and finishes messages, all or nothing; answers a Stored for each batch.
+
+        An error raised here means: certainly nothing of it. A driver that tries again does so with
+        the same wish, and has at most `limits.UNITS_KEPT` of them under way.
+        """
         ...

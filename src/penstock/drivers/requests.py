@@ -19,10 +19,11 @@ class CreateTopic(msgspec.Struct, frozen=True):
 
 
 class AlterTopic(msgspec.Struct, frozen=True):
-    """None, once the policy has these values."""
+    """None, once the policy has these values and the topic so many partitions."""
 
     topic: str
     changes: dict[str, Any]
+    partitions: int | None = None
 
 
 class DeleteTopic(msgspec.Struct, frozen=True):
@@ -172,6 +173,17 @@ class PurgeDead(msgspec.Struct, frozen=True):
     is_dry: bool
 
 
+class Explain(msgspec.Struct, frozen=True, kw_only=True):
+    """A dict: why something does not move, with `reason`, `text` and details."""
+
+    topic: str
+    subscription: str | None = None
+    position: str | None = None
+    id: str | None = None
+    key: bytes | str | None = None
+    consumer: str | None = None
+
+
 class Stats(msgspec.Struct, frozen=True):
     """A dict: the broker in numbers."""
 
@@ -202,4 +214,5 @@ Request = (
     | Stats
     | Seek
     | ConfirmTime
+    | Explain
 )

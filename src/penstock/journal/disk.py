@@ -40,6 +40,10 @@ class File(Protocol):
         """
         ...
 
+    def expect(self) -> None:
+        """All of it will be read soon: the system may begin with that."""
+        ...
+
     def finish(self) -> None:
         """Gives up what only writing needs: nothing more is written for now."""
         ...
@@ -151,6 +155,9 @@ class RealFile:
             self._is_direct = False
             self.finish()
             return 0
+
+    def expect(self) -> None:
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
 
     def finish(self) -> None:
         if self._direct >= 0:

@@ -84,6 +84,9 @@ class MemoryFile:
         self.pwrite(offset, data)
         self._disk.sync(self.name, self._content, offset, len(data))
 
+    def expect(self) -> None:
+        self._check_open()
+
     def finish(self) -> None:
         self._check_open()
 

@@ -60,6 +60,12 @@ _OTHERS: Final[tuple[Any, ...]] = (
     r.ReaderMoved,
     r.Outlived,
     r.Sought,
+    r.MemberExpired,
+    r.PatternCreated,
+    r.PatternDeleted,
+    r.PartitionsAdded,
+    r.UnitCommitted,
+    r.Missed,
 )
 _OTHER_FLAG: Final = {kind: flag for flag, kind in enumerate(_OTHERS)}
 _OTHER_DECODERS: Final = tuple(msgspec.msgpack.Decoder(kind) for kind in _OTHERS)

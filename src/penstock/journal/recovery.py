@@ -234,6 +234,9 @@ class _Recovery:
             self.journal.last_sequence = sequence
             self.journal.active = segment
             self.scanned.append(segment)
+            following = self.segments.get(sequence + 1)
+            if following is not None:
+                following.file.expect()
             if not self._scan(segment):
                 return
             sequence += 1

@@ -12,6 +12,20 @@ class Claim(NamedTuple):
     partition: int
     attempt: int
     ranges: Ranges
+    mask: int = 0
+    """Bits of the messages that are meant, from the start of the only range on; 0 = all."""
+
+
+class Revoked(NamedTuple):
+    """Messages that were taken from a consumer, so that those of a key come again in order.
+
+    Slices before this news may hold them, slices after it do not.
+    """
+
+    claim: Claim | None
+    """The nack this answers; None when leases ran out."""
+    parts: tuple[tuple[int, Ranges], ...]
+    """(lease id, what was taken of it)."""
 
 
 class Refusal(NamedTuple):

@@ -63,6 +63,12 @@ class TooLarge(UsageError):
     code = "too-large"
 
 
+class UnitTooLarge(TooLarge):
+    """The publishes and acks of one transaction are over the limit for a unit."""
+
+    code = "unit-too-large"
+
+
 class UnknownTopic(UsageError):
     """The topic does not exist and may not be created by this call."""
 
@@ -85,6 +91,12 @@ class TopicInUse(UsageError):
     """The topic cannot be deleted while something still depends on it."""
 
     code = "topic-in-use"
+
+
+class PartitionsOnlyGrow(UsageError):
+    """A topic may get more partitions, never fewer."""
+
+    code = "partitions-only-grow"
 
 
 class SubscriptionConflict(UsageError):
@@ -233,6 +245,17 @@ class HeldByReader(Unavailable):
     """The topic is at its `max_bytes`, and only what a reader has planned could be removed."""
 
     code = "held-by-reader"
+
+
+class StaleMap(Unavailable):
+    """The topic got more partitions since this batch was split; it was certainly not stored."""
+
+    code = "stale-map"
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has now."""
+        return int(self.details.get("partitions", 0))
 
 
 # -- the store ---------------------------------------------------------------------------------

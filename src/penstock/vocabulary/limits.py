@@ -49,6 +49,16 @@ KEEP_LAST_MAX: Final = 100_000
 PUBLISHER_IDLE_S_MAX: Final = 7 * 24 * 3600.0
 """State of a publisher with a generated id is kept this long after its last use."""
 
+MEMBER_IDLE_S_MAX: Final = 7 * 24 * 3600.0
+"""A named consumer of a multicast subscription is kept this long after it was last attached."""
+
+UNIT_BYTES_MAX: Final = 8 * MIB
+"""Most bytes the messages of one unit may have together."""
+UNIT_COUNT_MAX: Final = 10_000
+"""Most publishes and acks in one unit."""
+UNITS_KEPT: Final = 64
+"""Newest units of a publisher whose outcome is remembered for a retry."""
+
 PENDING_BYTES_MAX: Final = 64 * MIB
 """Bytes decided and not yet written: publishers wait above this (back-pressure)."""
 

@@ -20,6 +20,14 @@ class Kind(StrEnum):
     SHARED = "shared"
     MULTICAST = "multicast"
     KEY_SHARED = "key_shared"
+    """One consumer at a time has the messages of a key, in the order they were published.
+
+        @client.on_message("orders", "billing", kind="key_shared", concurrency=8)
+        async def bill(order: Order) -> None:   # eight customers at once, each one in order
+            ...
+
+    A nack holds up its own key only: the messages behind it come again after it.
+    """
     READER = "reader"
 
 

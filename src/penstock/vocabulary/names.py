@@ -6,6 +6,8 @@ from penstock.vocabulary import limits
 from penstock.vocabulary.errors import InvalidName
 
 DEAD_MARK = ".dead."
+MEMBER_MARK = "@"
+"""Between the name of a multicast subscription and that of one of its consumers."""
 
 
 def check_topic(name: str, *, reserved: bool = False) -> str:
@@ -32,7 +34,33 @@ def check_subscription(name: str) -> str:
     _check(name, "subscription", limits.SUBSCRIPTION_BYTES_MAX)
     if DEAD_MARK in f".{name}.":
         raise InvalidName(f"subscription {name!r} contains the reserved word '.dead.'")
+    if MEMBER_MARK in name:
+        raise InvalidName(
+            f"subscription {name!r} contains '@', which stands between a multicast subscription "
+            "and its consumer; choose another name"
+        )
     return name
+
+
+def check_member(topic: str, subscription: str, consumer: str) -> str:
+    """The name of a multicast subscription's member. Raises InvalidName when there can be none."""
+    check_consumer(consumer)
+    if MEMBER_MARK in consumer:
+        raise InvalidName(f"consumer {consumer!r} of a multicast subscription contains '@'")
+    name = f"{subscription}{MEMBER_MARK}{consumer}"
+    try:
+        check_topic(dead_topic(topic, name), reserved=True)
+    except InvalidName as error:
+        raise InvalidName(
+            f"consumer {consumer!r} cannot have a dead-letter topic: {error.text}; choose another "
+            "or shorter name"
+        ) from error
+    return name
+
+
+def check_pattern_text(text: str) -> str:
+    """Returns the text when its size and characters suit a pattern. Raises InvalidName."""
+    return _check(text, "pattern", limits.TOPIC_BYTES_MAX)
 
 
 def check_consumer(name: str) -> str:

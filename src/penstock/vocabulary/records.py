@@ -13,6 +13,10 @@ from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 Ranges = tuple[tuple[int, int], ...]
 """Half-open offset ranges, rising and disjoint."""
 
+Placed = tuple[int | None, bool, tuple[int, ...] | None, dict[int, int] | None]
+"""Where a batch of a unit is: first offset, whether all of it was stored before, the indexes that
+were kept, and the offsets of those that were not, by index."""
+
 
 class Outcome(IntEnum):
     """How a message left a subscription for good."""
@@ -172,6 +176,16 @@ class TopicAltered(msgspec.Struct, frozen=True):
     altered_at: int = 0
 
 
+class PartitionsAdded(msgspec.Struct, frozen=True):
+    """The topic has `partitions` partitions from here on; keys are spread anew."""
+
+    topic_id: int
+    partitions: int
+    ends: tuple[int, ...]
+    """Where each partition there was before ended: what lies below was spread the old way."""
+    added_at: int
+
+
 class TopicDeleted(msgspec.Struct, frozen=True):
     """The topic, its messages and its subscriptions are gone."""
 
@@ -237,6 +251,8 @@ class Detached(msgspec.Struct, frozen=True):
     topic_id: int
     subscription_id: int
     consumer_id: int
+    at: int = 0
+    """Wall time in ms."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -265,6 +281,51 @@ class Sought(msgspec.Struct, frozen=True):
     subscription_id: int
     places: tuple[int | None, ...]
     """The new place in each partition; None where it stays."""
+
+
+class MemberExpired(msgspec.Struct, frozen=True):
+    """A consumer of a multicast subscription stayed away too long: its backlog is dropped."""
+
+    topic_id: int
+    subscription_id: int
+
+
+class PatternCreated(msgspec.Struct, frozen=True):
+    """Each topic that matches has a subscription of this name, from here on; or a new policy."""
+
+    pattern: str
+    name: str
+    policy: SubscriptionPolicy
+    created_at: int
+
+
+class PatternDeleted(msgspec.Struct, frozen=True):
+    """New topics that match get no subscription of this name any more."""
+
+    pattern: str
+    name: str
+
+
+class UnitCommitted(msgspec.Struct, frozen=True):
+    """Part of a client's unit: it is committed, and this is what its retry is answered."""
+
+    publisher: bytes
+    epoch: int
+    sequence: int
+    """Units of one publisher have numbers of their own."""
+    committed_at: int
+    places: tuple[Placed, ...]
+    """For each batch of the unit, in its order."""
+
+
+class Missed(msgspec.Struct, frozen=True):
+    """QoS 0: finished at hand-over, but they never reached the application: not acked, dropped."""
+
+    topic_id: int
+    partition: int
+    subscription_id: int
+    ranges: Ranges
+    reason: str
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -296,7 +357,16 @@ Record = (
     | Outlived
     | Sought
     | Unit
+    | MemberExpired
+    | PatternCreated
+    | PatternDeleted
+    | PartitionsAdded
+    | UnitCommitted
+    | Missed
 )
+
+WITHOUT_TOPIC = (Started, PatternCreated, PatternDeleted, UnitCommitted)
+"""Records that speak of no topic; applying one again must be harmless."""
 
 
 def partition_key(topic_id: int, partition: int) -> int:

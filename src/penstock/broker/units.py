@@ -1,0 +1,113 @@
+"""Committing a unit: decided under one lock, durable as one record, answered once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.broker.administration import Administration
+from penstock.broker.engine import Engine
+from penstock.broker.mailbox import DIRECT, Mailbox, Target
+from penstock.delivery import units
+from penstock.delivery.publish import InFlight
+from penstock.delivery.state import Topic
+from penstock.delivery.units import Claims, Places
+from penstock.vocabulary.message import Durability
+from penstock.vocabulary.units import UnitWish
+
+
+class StoredPart(msgspec.Struct, frozen=True, gc=False):
+    """Where one batch of a unit is."""
+
+    base: int | None
+    durability: Durability
+    is_duplicate: bool
+    kept: tuple[int, ...] | None = None
+    places: dict[int, int] | None = None
+
+
+class Committing:
+    """One unit on its way. Calling it decides; it calls itself again while a first try flies."""
+
+    def __init__(
+        self, engine: Engine, wish: UnitWish, claims: Claims, mailbox: Mailbox, target: Target, *,
+        find_topic: Callable[[str], Topic], durability: Durability,
+    ) -> None:  # fmt: skip
+        self._engine = engine
+        self._wish = wish
+        self._claims = claims
+        self._mailbox = mailbox
+        self._target = target
+        self._find_topic = find_topic
+        self._durability = durability
+
+    def __call__(self) -> None:
+        """Decides and submits. Raises when nothing of the unit will be stored."""
+        engine, wish = self._engine, self._wish
+        with engine.lock:
+            engine.check_alive()
+            found = units.first_outcome(engine.state, wish)
+            if found is None:
+                units.check_size(wish.parts, self._claims)
+                found = self._decide()
+            if isinstance(found, InFlight):
+                engine.after_pending((DIRECT, self._again, None))
+            elif found is not None:
+                answer = self._answer(found, is_retry=True)
+                engine.after_pending((self._mailbox, self._target, answer))
+
+    def _decide(self) -> InFlight | None:
+        engine, wish = self._engine, self._wish
+        partitions = [
+            units.partition_of(self._find_topic(part.topic).map, part) for part in wish.parts
+        ]
+        wall = engine.clock.wall()
+        decision = units.decide_unit(engine.state, wish, partitions, self._claims, wall)
+        if isinstance(decision, InFlight):
+            return decision
+        unit, places = decision
+        answer = self._answer(places, is_retry=False)
+        engine.submit(unit, (self._mailbox, self._target, answer))
+        for consumer, _ in self._claims:
+            if consumer.free > 0:
+                engine.dispatch(consumer.subscription)
+        return None
+
+    def _answer(self, places: Places, *, is_retry: bool) -> list[StoredPart]:
+        return [
+            StoredPart(base, self._durability, is_retry or is_duplicate, kept, known)
+            for base, is_duplicate, kept, known in places
+        ]
+
+    def _again(self, answer: Any) -> None:
+        try:
+            if not isinstance(answer, BaseException):
+                self()
+                return
+        except Exception as error:  # noqa: BLE001 - the waiter gets whatever went wrong
+            answer = error
+        self._mailbox.post([(self._target, answer)])
+
+
+class Units(Administration):
+    """The part of a Broker that commits units."""
+
+    _levels: dict[Durability, Durability]
+    _check_publish: Callable[[], None]
+    _topic_to_publish: Callable[[str], Topic]
+
+    def commit_unit(self, wish: UnitWish, claims: Claims, mailbox: Mailbox, target: Target) -> None:
+        """Commits publishes and acks as one; the target gets a list, one for each batch.
+
+        Raises AckRefused, UnitTooLarge and what `publish` raises: nothing is stored then.
+        """
+
+        def find_topic(name: str) -> Topic:
+            if self.engine.is_blocked:
+                self._check_publish()
+            return self._topic_to_publish(name)
+
+        Committing(
+            self.engine, wish, claims, mailbox, target, find_topic=find_topic,
+            durability=self._levels[Durability.SYNCED],
+        )()  # fmt: skip

@@ -1,0 +1,230 @@
+"""Deliveries over many topics: one consumer of a pattern.
+
+Each topic is a leg: an attachment with its own settling and the whole credit. All legs put what
+arrives into one queue, so messages of all topics are handed out in the order of their arrival.
+"""
+
+from asyncio import AbstractEventLoop
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from penstock.batch.frame import Slice
+from penstock.client.deliveries import Deliveries
+from penstock.client.received import Hold
+from penstock.client.settling import Settling
+from penstock.drivers.port import (
+    Answer,
+    Attachment,
+    Driver,
+    Following,
+    PatternDriver,
+    Renewal,
+    Sink,
+    Wish,
+)
+from penstock.vocabulary.claims import Claim, Refusal, Revoked
+from penstock.vocabulary.errors import AckRefused
+from penstock.vocabulary.limits import LEASE_S_DEFAULT
+from penstock.vocabulary.records import Cause, Ranges
+
+
+class PatternDeliveries(Deliveries):
+    """The messages of every topic that matches a pattern, now or later."""
+
+    def __init__(
+        self, driver: Driver, loop: AbstractEventLoop, wish: Wish, *,
+        prepare: Callable[[], Awaitable[None]] | None = None, is_push: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(driver, loop, wish, prepare=prepare, is_push=is_push)
+        self._is_push = is_push
+        self._legs: list[Leg] = []
+        self.settling = Settlings(self._legs, wish, loop)
+
+    async def open(self) -> None:
+        """Attaches to every topic that matches."""
+        if self._prepare is not None and self._attachment is None:
+            await self._prepare()
+        if self._is_closed:
+            raise self._closed()
+        if self._attachment is None:
+            following = cast("PatternDriver", self._driver).follow(self._wish, self)
+            self._attachment = Legs(self._legs, following, self._loop)
+            self._driver.deliver()  # the legs of the topics that exist
+
+    def on_joined(self, topic: str, attachment: Attachment) -> Sink:
+        """One more topic matches."""
+        settling = self._settling(topic)
+        settling.attachment = attachment
+        leg = Leg(self, settling, attachment)
+        if self._is_closed:
+            leg.is_closed = True
+            attachment.detach({}, _ignore)
+        else:
+            self._legs.append(leg)
+        return leg
+
+    def _settling(self, topic: str) -> Settling:
+        return Settling(topic, self._loop, self._wish.credit, renews_handed=self._is_push)
+
+    def revoked(self, settling: Settling, news: Revoked) -> None:
+        """Only kind `key_shared` is told; see KeyedPatternDeliveries."""
+
+    def _renew(self) -> None:
+        self._renewing = None
+        if not self._is_closed and any(leg.settling.holds for leg in self._legs):
+            self.settling.renew()
+            self._renew_later()
+
+    def arrived(self, hold: Hold) -> None:
+        """Messages of a leg arrived."""
+        self._arrived.append(hold)
+        self._wake(hold.count)
+        if self._renewing is None:
+            self._renew_later()
+
+
+class Leg:
+    """One topic of the pattern: where its messages come in."""
+
+    def __init__(
+        self, whole: PatternDeliveries, settling: Settling, attachment: Attachment
+    ) -> None:
+        self.settling = settling
+        self.attachment = attachment
+        self._whole = whole
+        self.is_closed = False
+
+    def on_slice(self, part: Slice) -> None:
+        if self.is_closed:
+            return
+        if part.frames:
+            self._whole.arrived(self.settling.hold(part))
+        else:
+            self.settling.void(part.lease_id)
+
+    def on_refused(self, refusals: list[Refusal]) -> None:
+        self.settling.on_refused(refusals)
+
+    def on_closed(self, error: Exception) -> None:
+        self._whole.on_closed(error)
+
+    def on_revoked(self, news: Revoked) -> None:
+        self._whole.revoked(self.settling, news)
+
+
+class Settlings(Settling):
+    """The settlings of all legs as one; each message settles at that of its own topic."""
+
+    def __init__(self, legs: list[Leg], wish: Wish, loop: AbstractEventLoop) -> None:
+        super().__init__(wish.topic, loop, wish.credit, renews_handed=False)
+        self._legs = legs
+
+    def hold(self, part: Slice) -> Hold:
+        """Never called: slices arrive at the legs."""
+        raise AssertionError(part)
+
+    def send(self) -> None:
+        for leg in self._legs:
+            leg.settling.send()
+
+    def renew(self) -> None:
+        for leg in self._legs:
+            leg.settling.renew()
+
+    def ack_many(self, hold: Hold, offsets: list[int]) -> None:
+        own = hold.settler
+        assert isinstance(own, Settling)
+        own.ack_many(hold, offsets)
+
+    def give_back_many(
+        self, hold: Hold, offsets: list[int], delay_s: float | None, reason: str
+    ) -> None:
+        own = hold.settler
+        assert isinstance(own, Settling)
+        own.give_back_many(hold, offsets, delay_s, reason)
+
+    def check_failure(self) -> None:
+        for leg in self._legs:
+            leg.settling.check_failure()
+
+    def check_refused(self) -> None:
+        """Raises AckRefused with what was refused on every topic."""
+        errors: list[AckRefused] = []
+        for leg in self._legs:
+            try:
+                leg.settling.check_refused()
+            except AckRefused as error:
+                errors.append(error)
+        if errors:
+            raise AckRefused(
+                "; ".join(error.text for error in errors),
+                refused=[row for error in errors for row in error.refused],
+            )
+
+    def begun(self) -> dict[int, Ranges]:
+        """Lease ids are of one broker: no two topics share one."""
+        return {n: found for leg in self._legs for n, found in leg.settling.begun().items()}
+
+    def close(self) -> None:
+        for leg in self._legs:
+            leg.settling.close()
+
+
+class Legs:
+    """The attachments of all legs as one."""
+
+    def __init__(self, legs: list[Leg], following: Following, loop: AbstractEventLoop) -> None:
+        self._legs = legs
+        self._following = following
+        self._loop = loop
+
+    @property
+    def lease_s(self) -> float:
+        return min((leg.attachment.lease_s for leg in self._legs), default=LEASE_S_DEFAULT)
+
+    def flush(self, answer: Answer) -> None:
+        self._all(answer, lambda leg, done: leg.attachment.flush(done))
+
+    def detach(self, begun: dict[int, Ranges], answer: Answer) -> None:
+        self._following.leave()
+
+        def leave(leg: Leg, done: Answer) -> None:
+            leg.is_closed = True
+            holds = leg.settling.holds
+            leg.attachment.detach({n: r for n, r in begun.items() if n in holds}, done)
+            holds.clear()
+
+        self._all(answer, leave)
+
+    def _all(self, answer: Answer, do: Callable[[Leg, Answer], None]) -> None:
+        """Answers once every leg has: with the first error, if there was one."""
+        left = len(self._legs)
+        first: Any = None
+
+        def done(found: Any) -> None:
+            nonlocal left, first
+            left -= 1
+            first = first if isinstance(first, Exception) else found
+            if not left:
+                answer(first)
+
+        if not left:
+            self._loop.call_soon(answer, None)
+        for leg in list(self._legs):
+            do(leg, done)
+
+    def ack(self, claims: list[Claim]) -> None:
+        """Never called: each message settles at its own leg."""
+        raise AssertionError(claims)
+
+    def give_back(self, claim: Claim, cause: Cause, delay_s: float | None, reason: str) -> None:
+        """Never called: see `ack`."""
+        raise AssertionError(claim, cause, delay_s, reason)
+
+    def extend(self, renewals: list[Renewal], seconds: float) -> None:
+        """Never called: see `ack`."""
+        raise AssertionError(renewals, seconds)
+
+
+def _ignore(_answer: Any) -> None:
+    """Nobody waits for this."""

@@ -1,0 +1,32 @@
+"""Kind `key_shared` over many topics: the lines of all keys of all topics on one shelf."""
+
+from penstock.client.following import PatternDeliveries
+from penstock.client.keyed import DeliveriesByKey, KeyedSettling
+from penstock.client.received import Hold
+from penstock.client.settling import Settling
+from penstock.vocabulary.claims import Revoked
+
+
+class KeyedPatternDeliveries(DeliveriesByKey, PatternDeliveries):
+    """The messages of every topic that matches a pattern, those of each key in order."""
+
+    _joined = 0
+
+    def _settling(self, topic: str) -> KeyedSettling:
+        self._joined += 1
+        return KeyedSettling(
+            topic, self._loop, self._wish.credit, is_push=self._is_push, shelf=self._shelf,
+            home=self._joined,
+        )  # fmt: skip
+
+    def arrived(self, hold: Hold) -> None:
+        """Messages of a leg arrived, and are on the shelf."""
+        self._wake(hold.count)
+        if self._renewing is None:
+            self._renew_later()
+
+    def revoked(self, settling: Settling, news: Revoked) -> None:
+        """The broker took messages of a leg back."""
+        assert isinstance(settling, KeyedSettling)
+        settling.on_revoked(news)
+        self._wake(len(self._waiters))

@@ -1,0 +1,116 @@
+"""Why a consumer gets nothing, or a subscription has nothing to hand out."""
+
+from typing import Any, Final
+
+from penstock.delivery.counts import count
+from penstock.delivery.shared import waiting_count
+from penstock.delivery.state import Consumer, Subscription
+
+Finding = dict[str, Any]
+"""`reason` (a stable code), `text` (a sentence that says what to do next), and details."""
+
+
+def nothing_waits(subscription: Subscription, text: str) -> Finding:
+    """There is no message that could be stuck."""
+    counts = count(subscription)
+    return {
+        "reason": "nothing-waits",
+        "text": text,
+        "topic": subscription.topic.name,
+        "subscription": subscription.name,
+        **{name: getattr(counts, name) for name in counts.__struct_fields__},
+        "consumers": consumer_rows(subscription),
+    }
+
+
+def explain_consumer(subscription: Subscription, name: str) -> Finding:
+    """Why this consumer gets nothing."""
+    found = [c for c in subscription.consumers or () if c.name == name]
+    if not found:
+        known = [c.name for c in subscription.consumers or ()]
+        return {
+            "reason": "no-consumer",
+            "text": f"no consumer {name!r} is attached to subscription {subscription.name!r}; "
+            f"attached: {', '.join(map(repr, known)) or 'none'}",
+            "topic": subscription.topic.name,
+            "subscription": subscription.name,
+            "consumer": name,
+            "consumers": consumer_rows(subscription),
+        }
+    row = _consumer_row(found[0])
+    reason, text = _CONSUMER_TEXTS[row["state"]]
+    waiting = sum(waiting_count(cursor) for cursor in subscription.cursors)
+    if row["state"] == "free" and not waiting:
+        idle = "nothing waits for it: everything is finished, held by others or backing off"
+        return nothing_waits(subscription, idle) | row
+    return {
+        "reason": reason,
+        "text": text.format(**row),
+        "topic": subscription.topic.name,
+        "subscription": subscription.name,
+        "waiting": waiting,
+        **row,
+    }
+
+
+_CONSUMER_TEXTS: Final = {
+    "gone": ("no-consumer", "consumer {consumer!r} lost its subscription; attach again"),
+    "attaching": ("attaching", "its attachment is being written down; ask again in a moment"),
+    "isolated": (
+        "isolated",
+        (
+            "consumer {consumer!r} holds a message that was lost twice, and must hold nothing else "
+            "meanwhile; let it finish"
+        ),
+    ),
+    "saving": (
+        "isolated",
+        (
+            "consumer {consumer!r} gets nothing new until its {outstanding} messages are done: a "
+            "message that was lost twice waits for it"
+        ),
+    ),
+    "full": (
+        "no-credit",
+        (
+            "consumer {consumer!r} has {outstanding} of {credit} messages outstanding; ack faster "
+            "or raise its credit"
+        ),
+    ),
+    "full-bytes": (
+        "no-credit",
+        (
+            "consumer {consumer!r} has {outstanding_bytes} of {credit_bytes} bytes outstanding; "
+            "ack faster or raise its credit_bytes"
+        ),
+    ),
+    "free": ("ready", "messages wait and it has credit: they are being handed over; ask again"),
+}
+
+
+def consumer_rows(subscription: Subscription) -> list[Finding]:
+    """Every consumer with its credit."""
+    return [_consumer_row(consumer) for consumer in subscription.consumers or ()]
+
+
+def _consumer_row(consumer: Consumer) -> Finding:
+    if consumer.is_gone:
+        state = "gone"
+    elif not consumer.is_attached:
+        state = "attaching"
+    elif consumer.is_isolated:
+        state = "isolated"
+    elif consumer.is_saving:
+        state = "saving"
+    elif consumer.outstanding_bytes >= consumer.credit_bytes:
+        state = "full-bytes"
+    else:
+        state = "free" if consumer.free > 0 else "full"
+    return {
+        "consumer": consumer.name,
+        "state": state,
+        "outstanding": consumer.outstanding,
+        "credit": consumer.credit,
+        "outstanding_bytes": consumer.outstanding_bytes,
+        "credit_bytes": consumer.credit_bytes,
+    }

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.vocabulary.filters import matches
 from penstock.vocabulary.limits import DEDUP_S
 from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.policy import OnDuplicate, SubscriptionPolicy, TopicPolicy
@@ -115,6 +116,8 @@ class Topic:
     """Publish times of all messages there ever were."""
     origins: dict[Spot, int] = field(default_factory=dict)
     """Of dead letters: the partition each came from."""
+    multicasts: dict[str, tuple[SubscriptionPolicy, int]] = field(default_factory=dict)
+    """Name → its policy, and what was dropped with members that stayed away."""
 
     def copy(self) -> "Topic":
         subs = {name: sub.copy() for name, sub in self.subs.items()}
@@ -122,6 +125,7 @@ class Topic:
             self.born, self.policy, list(self.ends), dict(self.held), set(self.retained), subs,
             dict(self.publishers), dict(self.ids), set(self.aimed), dict(self.newest),
             list(self.windows), dict(self.times), dict(self.origins),
+            dict(self.multicasts),
         )  # fmt: skip
 
     def release(self, spots: Iterable[Spot], *, is_forced: bool = False) -> None:
@@ -209,7 +213,16 @@ class SubView(NamedTuple):
     """Owner, progress and planned ends."""
 
 
-View = dict[str | tuple[str, str], TopicView | SubView]
+class GroupView(NamedTuple):
+    """What can be seen of a pattern or a multicast, besides its subscriptions."""
+
+    policy: SubscriptionPolicy
+    parts: tuple[str, ...]
+    """Topics of a pattern, members of a multicast."""
+    forgotten: int = 0
+
+
+View = dict[str | tuple[str, str], TopicView | SubView | GroupView]
 
 
 class Model:
@@ -217,11 +230,13 @@ class Model:
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
+        self.patterns: dict[tuple[str, str], SubscriptionPolicy] = {}
         self.births = 0
 
     def copy(self) -> "Model":
         twin = Model()
         twin.births = self.births
+        twin.patterns = dict(self.patterns)
         twin.topics = {name: topic.copy() for name, topic in self.topics.items()}
         return twin
 
@@ -231,6 +246,35 @@ class Model:
         self.births += 1
         zeros = [0] * partitions
         self.topics[name] = Topic(self.births, policy, list(zeros), windows=list(zeros))
+        for (pattern, sub), wanted in self.patterns.items():
+            if matches(pattern, name):
+                self.create_sub(name, sub, wanted, tuple(zeros))
+
+    def create_pattern(self, pattern: str, name: str, policy: SubscriptionPolicy) -> None:
+        """A subscription on each topic that matches, and on those to come."""
+        self.patterns[pattern, name] = policy
+        for topic, home in self.topics.items():
+            if matches(pattern, topic):
+                self.create_sub(topic, name, policy, home.earliest())
+
+    def delete_pattern(self, pattern: str, name: str) -> None:
+        del self.patterns[pattern, name]
+        for topic in self.topics:
+            if matches(pattern, topic):
+                self.delete_sub(topic, name)
+
+    def join(self, topic: str, name: str, member: str, policy: SubscriptionPolicy) -> None:
+        """A multicast and its member, from the latest on."""
+        home = self.topics[topic]
+        home.multicasts.setdefault(name, (policy, 0))
+        self.create_sub(topic, member, policy, tuple(home.ends))
+
+    def forget_member(self, topic: str, name: str, member: str) -> None:
+        """Its backlog is dropped, and counted at the multicast."""
+        home = self.topics[topic]
+        policy, forgotten = home.multicasts[name]
+        home.multicasts[name] = (policy, forgotten + len(home.subs[member].unfinished))
+        self.delete_sub(topic, member)
 
     def alter_topic(self, name: str, policy: TopicPolicy) -> None:
         """A rule that is over keeps nothing any more."""
@@ -448,7 +492,10 @@ class Model:
 
     def view(self) -> View:
         """The part of the model a broker can be compared with."""
-        view: View = {}
+        view: View = {
+            key: GroupView(policy, tuple(sorted(t for t in self.topics if matches(key[0], t))))
+            for key, policy in self.patterns.items()
+        }
         for name, topic in self.topics.items():
             is_written = topic.policy.durability is Durability.WRITTEN
             view[name] = TopicView(
@@ -460,6 +507,9 @@ class Model:
                 topic.newest,
                 tuple(topic.windows),
             )
+            for parent, (policy, forgotten) in topic.multicasts.items():
+                members = tuple(sorted(s for s in topic.subs if s.startswith(f"{parent}@")))
+                view[name, parent] = GroupView(policy, members, forgotten)
             for sub_name, sub in topic.subs.items():
                 view[name, sub_name] = SubView(
                     sub.policy, frozenset(sub.unfinished), sub.attached,

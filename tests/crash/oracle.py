@@ -21,7 +21,8 @@ from penstock.delivery.traits import Traits
 from penstock.vocabulary.limits import DEDUP_S
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import OnDuplicate
-from tests.crash.model import Item, Model, Spot, SubView, TopicView, View
+from penstock.vocabulary.units import UnitWish
+from tests.crash.model import GroupView, Item, Model, Spot, SubView, TopicView, View
 
 
 class Violation(AssertionError):
@@ -44,6 +45,14 @@ class Batched(NamedTuple):
     places: tuple[int, ...]
     """Where each of its messages lies, whenever it was stored."""
     has_ids: bool
+
+
+class Committed(NamedTuple):
+    """One unit, to be tried again after a crash."""
+
+    step: int
+    wish: UnitWish
+    places: tuple[int, ...]
 
 
 class Facts(NamedTuple):
@@ -75,6 +84,7 @@ class History:
         self.floor = 0
         self.ends: dict[tuple[int, int], int] = {}
         self.batches: list[Batched] = []
+        self.units: list[Committed] = []
         self.stored: dict[tuple[int, Spot], int] = {}
         """(born, spot) → the step that stored the message."""
         self.subscribed: dict[tuple[int, str], int] = {}
@@ -99,6 +109,8 @@ class History:
         step = len(self.steps) - 1
         for topic in model.topics.values():
             self.ids.setdefault(topic.born, set()).update(topic.ids)
+            for name in topic.subs:
+                self.subscribed.setdefault((topic.born, name), step)
             for spot in topic.held:
                 self.stored.setdefault((topic.born, spot), step)
         return step
@@ -215,8 +227,20 @@ def look(broker: Broker) -> View:
         )
     for shown in broker.subscriptions():
         name = (shown["topic"], shown["subscription"])
-        view[name] = _look_at_subscription(broker, shown)
+        if "topics" in shown or "members" in shown:
+            view[name] = _look_at_group(broker, shown)
+        else:
+            view[name] = _look_at_subscription(broker, shown)
     return view
+
+
+def _look_at_group(broker: Broker, shown: dict[str, Any]) -> GroupView:
+    if "topics" in shown:
+        policy = broker.state.patterns[shown["topic"], shown["subscription"]].policy
+        return GroupView(policy, tuple(sorted(shown["topics"])))
+    multicasts = broker.state.names[shown["topic"]].multicasts or {}
+    parent = multicasts[shown["subscription"]]
+    return GroupView(parent.policy, tuple(sorted(shown["members"])), parent.forgotten)
 
 
 def _look_at_subscription(broker: Broker, shown: dict[str, Any]) -> SubView:
@@ -322,6 +346,8 @@ def difference(expected: View, found: View) -> Iterator[str]:
             yield from _topic_difference(str(name), there, here)
         elif isinstance(there, SubView) and isinstance(here, SubView):
             yield from _sub_difference(str(name), there, here)
+        elif there != here:
+            yield f"S12 {name} is {here} and should be {there}"
 
 
 def _topic_difference(name: str, there: TopicView, here: TopicView) -> Iterator[str]:

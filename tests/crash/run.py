@@ -24,15 +24,15 @@ from tests.crash.given import SETTINGS
 from tests.crash.model import Model, Spot, Sub
 from tests.crash.moving import Moving
 from tests.crash.oracle import Violation, items
-from tests.crash.publishing import Publishing
 from tests.crash.timing import Timing
+from tests.crash.uniting import Uniting
 
 __all__ = ["TWICE", "Holder", "Run"]
 
 TWICE: Final = SubscriptionPolicy(retry=Retry(first_s=1.0, max_s=8.0, max_attempts=2))
 
 
-class Run(Publishing, Timing, Moving):
+class Run(Uniting, Timing, Moving):
     """One workload in progress."""
 
     def __init__(

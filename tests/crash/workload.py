@@ -13,7 +13,9 @@ from tests.crash.workload_ordering import ORDERING
 from tests.crash.workload_publishing import PUBLISHING
 from tests.crash.workload_settling import SETTLING
 from tests.crash.workload_snapshots import SNAPSHOTS
+from tests.crash.workload_uniting import UNITING
 
 ALL: tuple[Workload, ...] = (
     *PUBLISHING, *SETTLING, *CHANGING, *KEEPING, *SNAPSHOTS, *GIVEN, *ORDERING, *MOVING,
+    *UNITING,
 )  # fmt: skip

@@ -9,6 +9,7 @@ from penstock.broker.engine import Engine
 from penstock.delivery import (
     apply,
     expiry,
+    members,
     publish,
     reader,
     retention,
@@ -19,12 +20,19 @@ from penstock.delivery import (
 )
 from penstock.delivery.dedup import Window
 from penstock.delivery.effects import Effects
-from penstock.delivery.snapshot import CURSOR_EXTRAS, PARTITION_EXTRAS, SUBSCRIPTION_EXTRAS, Extra
-from penstock.vocabulary.records import Cause, Published, Settled, Unit
+from penstock.delivery.snapshot import (
+    CURSOR_EXTRAS,
+    PARTITION_EXTRAS,
+    STATE_EXTRAS,
+    SUBSCRIPTION_EXTRAS,
+    Extra,
+)
+from penstock.vocabulary.records import Cause, Published, Settled, TopicCreated, Unit, UnitCommitted
 from tests.crash import stages
 from tests.crash import workload_given as given
 from tests.crash import workload_moving as moving
 from tests.crash import workload_ordering as ordering
+from tests.crash import workload_uniting as uniting
 from tests.crash.sabotage import Planting, after, patch, sabotage
 
 
@@ -184,3 +192,58 @@ def owners_forgotten() -> Planting:
 
     extras = tuple(extra._replace(dump=dump) for extra in SUBSCRIPTION_EXTRAS)
     return patch(snapshot, "SUBSCRIPTION_EXTRAS", extras)
+
+
+# -- units ----------------------------------------------------------------------------------------
+
+
+@sabotage("M60", "the acks of a unit count before its publishes are stored",
+          stages.crash(uniting.units))  # fmt: skip
+def units_torn() -> Planting:
+    original = Engine.submit
+
+    def torn(self: Engine, record: Any, waiter: Any, **options: Any) -> None:
+        if isinstance(record, Unit) and isinstance(record.records[-1], UnitCommitted):
+            acks = [part for part in record.records if isinstance(part, Settled)]
+            for part in acks:
+                original(self, part, None, **options)
+            self.commit_once()
+            record = Unit(tuple(part for part in record.records if part not in acks))
+        original(self, record, waiter, **options)
+
+    return patch(Engine, "submit", torn)
+
+
+@sabotage("M61", "committed units are not restored", stages.crash(uniting.units))
+def units_forgotten() -> Planting:
+    return _without("units", STATE_EXTRAS, "STATE_EXTRAS")
+
+
+@sabotage("M62", "a new topic gets the subscriptions of its patterns later",
+          stages.crash(uniting.patterns))  # fmt: skip
+def patterns_late() -> Planting:
+    original = Engine.submit
+
+    def torn(self: Engine, record: Any, waiter: Any, **options: Any) -> None:
+        if isinstance(record, Unit) and isinstance(record.records[0], TopicCreated):
+            for part in record.records[:-1]:
+                original(self, part, None, **options)
+                self.commit_once()
+            record = record.records[-1]
+        original(self, record, waiter, **options)
+
+    return patch(Engine, "submit", torn)
+
+
+@sabotage("M63", "what a multicast dropped with old members is not restored",
+          stages.crash(uniting.multicasts_after_a_snapshot))  # fmt: skip
+def forgotten_forgotten() -> Planting:
+    def dump(topic: Any) -> Any:
+        rows = members.dump_parents(topic)
+        return rows and [(*row[:-1], 0) for row in rows]
+
+    extras = tuple(
+        extra._replace(dump=dump) if extra.name == "multicasts" else extra
+        for extra in snapshot.TOPIC_EXTRAS
+    )
+    return patch(snapshot, "TOPIC_EXTRAS", extras)

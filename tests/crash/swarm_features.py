@@ -84,7 +84,7 @@ class Given(Features):
     """Ids from a small set, dropped or replaced."""
 
     def own(self) -> list[Callable[[], object]]:
-        return [self.publish, self.publish, self.twice, self.retry, self.dead_and_back]
+        return [self.publish, self.twice, self.retry, self.dead_and_back, self.unit]
 
     def begin(self) -> None:
         self.run.create_topic("a", on_duplicate=self.random.choice([*OnDuplicate]))
@@ -105,6 +105,15 @@ class Given(Features):
         self.publish(is_committed=False)
         ids = self.random.choices(("x", "y"), k=2)
         self.run.publish("a", b"again", b"too", ids=ids, publisher=BOB)
+
+    def unit(self) -> None:
+        """Acks something and publishes, here and elsewhere, as one."""
+        self.run.settle()
+        holder = self._holder()
+        acks = [] if holder is None else [(holder, [self.random.choice(sorted(holder.held))[1]])]
+        ids = self.random.choices(("x", "y", None), k=self.random.choice((1, 2)))
+        publishes = [(self.random.choice("ab"), self.random.randbytes(2), id) for id in ids]
+        self.run.unit(publishes, acks, is_committed=self.random.random() < 0.6)
 
     def dead_and_back(self) -> None:
         """Rejects something, buries what is doomed, and sends some of it back."""

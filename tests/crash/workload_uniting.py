@@ -75,4 +75,23 @@ def multicasts(run: Run) -> None:
     run.ack(first, 2)
 
 
-UNITING = (units, units_with_ids, large_units, patterns, multicasts)
+def multicasts_after_a_snapshot(run: Run) -> None:
+    """A member is forgotten, then a snapshot is made and the store is opened again."""
+    run.is_watched = False
+    run.open()
+    first = run.attach_member("news", "readers", "one")
+    run.publish("news", b"a", b"b")
+    run.detach(first)
+    run.forget_member("news", "readers", "one")
+    run.is_watched = True
+    run.publish("news", b"c")
+    run.snapshot()
+    run.close()
+    run.open()
+    run.attach_member("news", "readers", "one")
+    run.publish("news", b"d")
+
+
+UNITING = (
+    units, units_with_ids, large_units, patterns, multicasts, multicasts_after_a_snapshot,
+)  # fmt: skip

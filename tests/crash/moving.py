@@ -47,14 +47,16 @@ class Moving(Base):
     def ack_scattered(
         self, holder: Holder, *offsets: int, partition: int = 0, is_committed: bool = True
     ) -> None:
-        """Acks messages of one lease by one claim of many ranges."""
+        """Acks messages of one lease by one claim, which names them by their bits."""
         spots = [(partition, offset) for offset in offsets]
         topic, name = holder.topic, holder.subscription
         assert name is not None
         [(lease, attempt)] = {holder.held[spot] for spot in spots}
         self._propose(lambda m: m.finish(topic, name, spots))
-        ranges = tuple((offset, offset + 1) for offset in offsets)
-        refused = self.broker.ack(holder.consumer, [Claim(lease, partition, attempt, ranges)])
+        first, last = min(offsets), max(offsets)
+        mask = sum(1 << (offset - first) for offset in offsets)
+        claim = Claim(lease, partition, attempt, ((first, last + 1),), mask)
+        refused = self.broker.ack(holder.consumer, [claim])
         assert not refused, refused
         self.forget(holder, spots)
         if is_committed:

@@ -311,15 +311,17 @@ def _check_counts(shown: dict[str, Any], waiting: int) -> None:
 def match(history: History, facts: Facts, broker: Broker, *, is_live: bool = False) -> int:
     """The newest step this broker may be at. Raises Violation when there is none.
 
-    A live broker knows of failures it has not counted yet, so its trials are not compared.
+    A live broker knows of failures it has not counted yet, and of ids that are not durable yet:
+    these are not compared.
     """
     view = look(broker)
     trouble = ""
     for step in range(facts.ceiling, facts.floor - 1, -1):
         if history.views[step] == view:
-            trouble = wrong_ids(history, facts, step, broker)
-            if not trouble and not is_live:
-                trouble = wrong_trials(history, facts, step, broker)
+            trouble = ""
+            if not is_live:
+                trouble = wrong_ids(history, facts, step, broker)
+                trouble = trouble or wrong_trials(history, facts, step, broker)
             if not trouble:
                 return step
     if trouble:

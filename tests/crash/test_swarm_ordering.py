@@ -7,14 +7,14 @@ from tests.crash.proving import long_form, prove
 from tests.crash.swarm_features import Feature, feature_swarm
 from tests.tally import Tally
 
-SEEDS = range(40)
-LONG_SEEDS = range(1_000, 1_100)
+SEEDS = range(70)
+LONG_SEEDS = range(1_000, 1_060)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_crash_of_a_drawn_workload_loses_or_invents_anything(seed: int, tally: Tally) -> None:
     workload = feature_swarm(Feature.ORDERING, seed)
-    prove(Enumeration(workload, depth2_stride=2, kill_stride=6, damage_stride=8), tally)
+    prove(Enumeration(workload, kill_stride=3, damage_stride=16), tally)
 
 
 @pytest.mark.prove

@@ -7,7 +7,7 @@ from tests.crash.proving import long_form, prove
 from tests.crash.swarm_features import Feature, feature_swarm
 from tests.tally import Tally
 
-SEEDS = range(70)
+SEEDS = range(80)
 LONG_SEEDS = range(1_000, 1_060)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.batch import encode_many
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.broker.rebuild import pieces
 from penstock.delivery import admin
@@ -13,8 +14,8 @@ from penstock.delivery.dead import decide_redrive
 from penstock.journal.memory import MemoryDisk, Op, Verb
 from penstock.vocabulary import limits
 from penstock.vocabulary.errors import Closed, PenstockError, StoreFailed
-from penstock.vocabulary.message import Durability
-from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.message import Durability, Message
+from penstock.vocabulary.policy import OnDuplicate, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause, Removed
 from tests.broker.rig import SETTINGS, Rig, claim
 
@@ -476,3 +477,17 @@ def test_a_record_for_a_topic_that_is_being_deleted_is_not_written(rig: Rig) -> 
     rig.settle()
     assert rig.journal.records == before + 1
     assert Rig(MemoryDisk.from_image(rig.disk.image()), settings=SETTINGS).broker.topics() == []
+
+
+def test_what_a_unit_stores_behind_a_plain_publish_of_its_group_is_found(rig: Rig) -> None:
+    policy = TopicPolicy(on_duplicate=OnDuplicate.REPLACE)
+    rig.broker.create_topic("line", 1, policy)
+    worker = rig.attach("line")
+    rig.publish("line", b"first")
+    for number, ids in enumerate((["a"], ["b", "b"])):
+        batch = encode_many([Message(body=id.encode(), id=id) for id in ids])
+        publisher = bytes([1, *[number] * 15])
+        rig.broker.publish("line", 0, batch, len(ids), publisher, 0, 0, DIRECT, Pending())
+    rig.settle()
+    assert worker.bodies == [b"first", b"a", b"b"]
+    assert rig.held("line") == [b"first", b"a", b"b"]

@@ -9,13 +9,20 @@ nothing is there that was never asked for, no operation is there by half.
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from xxhash import xxh3_64_intdigest
+
 from penstock.batch import Batch
 from penstock.batch.frame import Frame
 from penstock.broker.broker import Broker
 from penstock.delivery.apply import REJECTED
-from penstock.delivery.state import Cursor, Subscription
+from penstock.delivery.dedup import Window, hashes
+from penstock.delivery.state import Cursor, Partition, Subscription
+from penstock.delivery.traits import Traits
+from penstock.vocabulary.limits import DEDUP_S
 from penstock.vocabulary.message import Durability
-from tests.crash.model import Item, Model, Spot, SubView, TopicView, View
+from penstock.vocabulary.policy import OnDuplicate
+from penstock.vocabulary.units import UnitWish
+from tests.crash.model import GroupView, Item, Model, Spot, SubView, TopicView, View
 
 
 class Violation(AssertionError):
@@ -35,6 +42,17 @@ class Batched(NamedTuple):
     publisher: bytes
     epoch: int
     sequence: int
+    places: tuple[int, ...]
+    """Where each of its messages lies, whenever it was stored."""
+    has_ids: bool
+
+
+class Committed(NamedTuple):
+    """One unit, to be tried again after a crash."""
+
+    step: int
+    wish: UnitWish
+    places: tuple[int, ...]
 
 
 class Facts(NamedTuple):
@@ -66,10 +84,13 @@ class History:
         self.floor = 0
         self.ends: dict[tuple[int, int], int] = {}
         self.batches: list[Batched] = []
+        self.units: list[Committed] = []
         self.stored: dict[tuple[int, Spot], int] = {}
         """(born, spot) → the step that stored the message."""
         self.subscribed: dict[tuple[int, str], int] = {}
         """(born, subscription) → the step that created it."""
+        self.ids: dict[int, set[tuple[int, str]]] = {}
+        """born → (partition, given id) of everything that was ever to be stored there."""
         self.lonely: set[tuple[int, str]] = set()
         self.attempts: dict[tuple[int, str, Spot], int] = {}
         self.confirmed_count = 0
@@ -87,6 +108,9 @@ class History:
         self.views.append(model.view())
         step = len(self.steps) - 1
         for topic in model.topics.values():
+            self.ids.setdefault(topic.born, set()).update(topic.ids)
+            for name in topic.subs:
+                self.subscribed.setdefault((topic.born, name), step)
             for spot in topic.held:
                 self.stored.setdefault((topic.born, spot), step)
         return step
@@ -112,13 +136,21 @@ class History:
             raise Violation(f"S8 silent corruption: {topic} {spot} is {item}, was {expected}")
         if name is not None:
             self.floor = max(self.floor, self.subscribed[home.born, name])
-            sub = self.steps[self.floor].topics[topic].subs[name]
-            if self.floor >= step and spot not in sub.unfinished:
-                raise Violation(f"S13 delivered after its confirmed ack: {topic} {spot} to {name}")
+            self.floor = max(self.floor, self._open_since(topic, name, step, spot))
         if home.policy.durability is Durability.WRITTEN:
             self.tell(home.born, spot[0], spot[1] + 1)
         else:
             self.floor = max(self.floor, step)
+
+    def _open_since(self, topic: str, name: str, stored: int, spot: Spot) -> int:
+        """The first step not yet undone in which this subscription must get the message."""
+        if self.floor < stored:
+            return 0
+        for number in range(self.floor, len(self.steps)):
+            home = self.steps[number].topics.get(topic)
+            if home is not None and name in home.subs and spot in home.subs[name].unfinished:
+                return number
+        raise Violation(f"S13 delivered after its confirmed ack: {topic} {spot} to {name}")
 
     def facts(self, now: int, wall: int) -> Facts:
         """What a crash at this moment must respect."""
@@ -148,6 +180,9 @@ def items(frame: Frame) -> Iterator[tuple[int, Item]]:
                 key,
                 frame.id_of(view, index),
                 frame.published_at_of(view, index),
+                view.priorities[index] if view.priorities is not None else 0,
+                view.deliver_at[index] if view.deliver_at is not None else 0,
+                view.expires_at[index] if view.expires_at is not None else 0,
             ),
         )
 
@@ -169,6 +204,7 @@ def look(broker: Broker) -> View:
                 if (partition, offset) in held:
                     raise Violation(f"S3 {topic.name} {partition}:{offset} is there twice")
                 held[partition, offset] = item
+                check_traits(topic.partitions[partition], offset, item)
         is_written = topic.policy.durability is Durability.WRITTEN
         view[topic.name] = TopicView(
             topic.policy,
@@ -181,11 +217,30 @@ def look(broker: Broker) -> View:
                 for number, known in (p.publishers or {}).items()
                 if (durable := known.durable()) is not None
             },
+            {
+                (p.index, key): tuple(offsets)
+                for p in topic.partitions
+                if p.keeping is not None
+                for key, offsets in p.keeping.newest.items()
+            },
+            tuple(p.keeping.window if p.keeping else 0 for p in topic.partitions),
         )
     for shown in broker.subscriptions():
         name = (shown["topic"], shown["subscription"])
-        view[name] = _look_at_subscription(broker, shown)
+        if "topics" in shown or "members" in shown:
+            view[name] = _look_at_group(broker, shown)
+        else:
+            view[name] = _look_at_subscription(broker, shown)
     return view
+
+
+def _look_at_group(broker: Broker, shown: dict[str, Any]) -> GroupView:
+    if "topics" in shown:
+        policy = broker.state.patterns[shown["topic"], shown["subscription"]].policy
+        return GroupView(policy, tuple(sorted(shown["topics"])))
+    multicasts = broker.state.names[shown["topic"]].multicasts or {}
+    parent = multicasts[shown["subscription"]]
+    return GroupView(parent.policy, tuple(sorted(shown["members"])), parent.forgotten)
 
 
 def _look_at_subscription(broker: Broker, shown: dict[str, Any]) -> SubView:
@@ -195,8 +250,44 @@ def _look_at_subscription(broker: Broker, shown: dict[str, Any]) -> SubView:
     _check_counts(shown, len(waiting))
     return SubView(
         subscription.policy, frozenset(waiting), shown["attached"], shown["acked"], shown["dead"],
-        shown["dropped"],
+        shown["dropped"], shown["expired"], frozenset(_endings(subscription)),
+        _look_at_reader(subscription),
     )  # fmt: skip
+
+
+def _endings(subscription: Subscription) -> Iterator[tuple[Spot, int]]:
+    for cursor in subscription.cursors:
+        for start, end, (outcome, *_) in cursor.otherwise.items() if cursor.otherwise else ():
+            for offset in range(start, end):
+                if offset not in cursor.partition.released:
+                    yield (cursor.partition.index, offset), outcome
+
+
+def _look_at_reader(
+    subscription: Subscription,
+) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
+    reader = subscription.reader
+    if reader is None or not reader.owner:
+        return None
+    return reader.owner, tuple(reader.progress), tuple(reader.planned)
+
+
+def check_traits(partition: Partition, offset: int, item: Item) -> None:
+    """What the broker knows of a held message without reading it is what the message says."""
+    traits = partition.traits or Traits()
+    is_timed = ".dead." not in partition.topic.name
+    key = item.key.encode() if isinstance(item.key, str) else item.key
+    expected = {
+        "hashes": 0 if key is None else xxh3_64_intdigest(key),
+        "levels": item.priority,
+        "due": item.due if is_timed else 0,
+        "expiry": item.expiry if is_timed else 0,
+    }
+    for name, value in expected.items():
+        found = int(traits.column(name, offset, offset + 1)[0])
+        if found != value:
+            where = f"{partition.topic.name} {partition.index}:{offset}"
+            raise Violation(f"S12 {where}: the broker takes its {name} for {found}, not {value}")
 
 
 def _check_counts(shown: dict[str, Any], waiting: int) -> None:
@@ -209,7 +300,7 @@ def _check_counts(shown: dict[str, Any], waiting: int) -> None:
     closed = shown["acked"] + shown["dead"] + shown["expired"] + shown["dropped"]
     if shown["attached"] != waiting + closed:
         raise Violation(f"S15 {where}: attached is not the sum of the rest: {shown}")
-    for name in ("attached", "acked", "leased", "waiting", "delayed", "dead", "dropped"):
+    for name in ("attached", "acked", "leased", "waiting", "delayed", "dead", "expired", "dropped"):
         if shown[name] < 0:
             raise Violation(f"S15 {where}: {name} = {shown[name]}")
 
@@ -220,13 +311,17 @@ def _check_counts(shown: dict[str, Any], waiting: int) -> None:
 def match(history: History, facts: Facts, broker: Broker, *, is_live: bool = False) -> int:
     """The newest step this broker may be at. Raises Violation when there is none.
 
-    A live broker knows of failures it has not counted yet, so its trials are not compared.
+    A live broker knows of failures it has not counted yet, and of ids that are not durable yet:
+    these are not compared.
     """
     view = look(broker)
     trouble = ""
     for step in range(facts.ceiling, facts.floor - 1, -1):
         if history.views[step] == view:
-            trouble = "" if is_live else wrong_trials(history, facts, step, broker)
+            trouble = ""
+            if not is_live:
+                trouble = wrong_ids(history, facts, step, broker)
+                trouble = trouble or wrong_trials(history, facts, step, broker)
             if not trouble:
                 return step
     if trouble:
@@ -253,6 +348,8 @@ def difference(expected: View, found: View) -> Iterator[str]:
             yield from _topic_difference(str(name), there, here)
         elif isinstance(there, SubView) and isinstance(here, SubView):
             yield from _sub_difference(str(name), there, here)
+        elif there != here:
+            yield f"S12 {name} is {here} and should be {there}"
 
 
 def _topic_difference(name: str, there: TopicView, here: TopicView) -> Iterator[str]:
@@ -269,6 +366,8 @@ def _topic_difference(name: str, there: TopicView, here: TopicView) -> Iterator[
         yield f"S7 {name} knows publishers {here.publishers}, should {there.publishers}"
     if (there.policy, there.partitions) != (here.policy, here.partitions):
         yield f"S12 {name} is {here[:2]} and should be {there[:2]}"
+    if there[5:] != here[5:]:
+        yield f"S12 {name} keeps {here[5:]} and should keep {there[5:]}"
 
 
 def _sub_difference(name: str, there: SubView, here: SubView) -> Iterator[str]:
@@ -277,10 +376,25 @@ def _sub_difference(name: str, there: SubView, here: SubView) -> Iterator[str]:
     if again := here.unfinished - there.unfinished:
         yield f"S13 {name} would get again {sorted(again)}"
     if there[2:] != here[2:]:
-        order = "attached, acked, dead, dropped"
+        order = "attached, acked, dead, dropped, expired, how others ended, reader"
         yield f"S15 {name} counts {here[2:]} and should {there[2:]} ({order})"
     if there.policy != here.policy:
         yield f"S12 {name} has policy {here.policy}, should {there.policy}"
+
+
+def wrong_ids(history: History, facts: Facts, step: int, broker: Broker) -> str:
+    """S7: a given id is known where its message lies, as long as it must be, and no longer."""
+    for name, topic in history.steps[step].topics.items():
+        if topic.policy.on_duplicate is OnDuplicate.REPLACE:
+            continue
+        for index, id in history.ids.get(topic.born, ()):
+            place, at = topic.ids.get((index, id), (-1, 0))
+            seen = broker.state.names[name].partitions[index].seen
+            found = int(seen.find(hashes([id]), facts.wall)[0]) if isinstance(seen, Window) else -1
+            expected = place if at > facts.wall - DEDUP_S * 1000 else -1
+            if found != expected:
+                return f"S7 {name} {index}: id {id} is known at {found}, should be at {expected}"
+    return ""
 
 
 def wrong_trials(history: History, facts: Facts, step: int, broker: Broker) -> str:

@@ -10,10 +10,13 @@ from penstock.broker.broker import Broker, Sink, Stored
 from penstock.broker.mailbox import DIRECT
 from penstock.delivery.state import Consumer
 from penstock.vocabulary.claims import Claim
-from penstock.vocabulary.errors import PublisherFenced
+from penstock.vocabulary.errors import PublisherFenced, ReaderFenced
+from penstock.vocabulary.message import Kind
 from tests.crash.given import Hand
 from tests.crash.model import Item, Model, Spot
 from tests.crash.oracle import Batched, Facts, History, Violation, is_hopeless, items
+from tests.crash.publishing import check_answer
+from tests.crash.uniting import EVERYBODY, check_unit
 
 PROBER = b"\x01" + bytes(14) + b"\x99"
 LATER_MS = 3_600_000
@@ -22,7 +25,9 @@ LATER_MS = 3_600_000
 def probe(broker: Broker, history: History, step: int, facts: Facts) -> None:
     """Retries, publishes and drains. `step` is what the broker looks like."""
     model = history.steps[step]
+    _read(broker, model)
     _retry(broker, history, step)
+    _retry_units(broker, history, step)
     fresh = _publish(broker, model, facts)
     clock = broker.engine.clock
     assert isinstance(clock, Hand)
@@ -44,19 +49,25 @@ def settle(broker: Broker) -> None:
 
 def _retry(broker: Broker, history: History, step: int) -> None:
     """S7: the newest batch of each publisher, sent again, is recognised; an older epoch is over."""
-    newest = {(b.born, b.partition, b.publisher): b for b in history.batches if b.step <= step}
     for batch in history.batches:
         home = history.steps[step].topics.get(batch.topic)
-        current = newest.get((batch.born, batch.partition, batch.publisher))
-        if home is None or home.born != batch.born or current is None or batch.step > step:
+        if home is None or home.born != batch.born or batch.step > step:
             continue
-        if batch.epoch < current.epoch:
+        epoch, last = home.publishers.get((batch.partition, batch.publisher), (-1, -1))
+        if batch.epoch < epoch:
             _expect_fenced(broker, batch)
-        elif batch is current:
-            answer = _send(broker, batch)
-            is_known = isinstance(answer, Stored) and answer.is_duplicate
-            if not is_known or answer.base != batch.base:
-                raise Violation(f"S7 duplicate: a retry of {batch[:5]} was answered with {answer}")
+        elif (batch.epoch, batch.sequence + batch.size - 1) == (epoch, last):
+            check_answer(batch, _send(broker, batch), is_duplicate=True)
+
+
+def _retry_units(broker: Broker, history: History, step: int) -> None:
+    """A unit sent again gets its first outcome, before its acks are looked at."""
+    for unit in history.units:
+        if unit.step <= step:
+            answers: list[Any] = []
+            broker.commit_unit(unit.wish, [], DIRECT, answers.append)
+            settle(broker)
+            check_unit(unit, answers[0])
 
 
 def _send(broker: Broker, batch: Batched) -> Any:
@@ -77,6 +88,11 @@ def _expect_fenced(broker: Broker, batch: Batched) -> None:
     raise Violation(f"S7 an old epoch of {batch[:5]} was answered with {answer}")
 
 
+def _message(partition: int) -> bytes:
+    """One with an id of its own: growth makes partitions ask each other for ids."""
+    return encode_one(f"probe {partition}".encode(), id=f"probe {partition}")
+
+
 def _publish(broker: Broker, model: Model, facts: Facts) -> dict[str, list[tuple[Spot, Item]]]:
     """S3: a new message gets an offset nobody was ever told."""
     fresh: dict[str, list[tuple[Spot, Item]]] = {}
@@ -86,7 +102,7 @@ def _publish(broker: Broker, model: Model, facts: Facts) -> dict[str, list[tuple
             continue
         for partition in range(len(topic.ends)):
             broker.publish(
-                name, partition, encode_one(f"probe {partition}".encode(), id="probe"), 1, PROBER,
+                name, partition, _message(partition), 1, PROBER,
                 0, 0, DIRECT, partial(answered.__setitem__, (name, partition)),
             )  # fmt: skip
     settle(broker)
@@ -97,9 +113,43 @@ def _publish(broker: Broker, model: Model, facts: Facts) -> dict[str, list[tuple
         told = max(facts.ends.get((topic.born, partition), 0), topic.ends[partition])
         if answer.base < told:
             raise Violation(f"S3 {name} {partition}:{answer.base} is given out a second time")
-        item = Item(f"probe {partition}".encode(), None, "probe", broker.engine.clock.wall())
+        text = f"probe {partition}"
+        item = Item(text.encode(), None, text, broker.engine.clock.wall())
         fresh.setdefault(name, []).append(((partition, answer.base), item))
     return fresh
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def _read(broker: Broker, model: Model) -> None:
+    """A reader gets exactly what it holds, and former owners get nothing."""
+    for topic, home in model.topics.items():
+        for name, sub in home.subs.items():
+            if sub.plan is None:
+                continue
+            found: dict[Spot, Item] = {}
+            for partition, start in enumerate(sub.plan.progress):
+                at, end = start, home.ends[partition]
+                while at < end:
+                    frames, at = broker.read_range(
+                        topic, name, sub.plan.owner, partition, at, end, 1 << 30
+                    )
+                    for frame in frames:
+                        found.update({(partition, o): item for o, item in items(frame)})
+            expected = {spot: home.held[spot] for spot in sub.unfinished}
+            if found != expected:
+                raise Violation(f"S1 reader {topic}/{name} read {found}, should {expected}")
+            for owner in sub.plan.retired:
+                _expect_reader_fenced(broker, topic, name, owner)
+
+
+def _expect_reader_fenced(broker: Broker, topic: str, name: str, owner: str) -> None:
+    try:
+        broker.open_reader(topic, name, owner, None)
+    except ReaderFenced:
+        return
+    raise Violation(f"S7 {owner} opened reader {topic}/{name}, from which it was fenced")
 
 
 # -- delivering -----------------------------------------------------------------------------------
@@ -131,7 +181,8 @@ def _bury(broker: Broker, model: Model, hopeless: dict[tuple[str, str], set[Spot
         grave = f"{topic}.dead.{name}"
         there = Counter(item for _, frame in broker.held(grave) for _, item in items(frame))
         grown = sum(there.values()) - before.get(grave, 0)
-        missing = [spot for spot in spots if not there[model.topics[topic].held[spot]]]
+        held = model.topics[topic].held
+        missing = [spot for spot in spots if not there[held[spot]._replace(due=0, expiry=0)]]
         if grown != len(spots) or missing:
             raise Violation(f"D3 {topic}/{name}: {spots} doomed, {grave} has {there}")
 
@@ -144,17 +195,18 @@ class Drainer:
         self.got: Counter[tuple[Spot, Item]] = Counter()
         self.claims: list[Claim] = []
         sink = Sink(DIRECT, self._take, lambda _: None)
+        subscription, _, member = name.partition("@")
         self.consumer: Consumer = broker.attach(
-            topic, name, None, None, 1000, 1 << 26, "probe", sink
-        )
+            topic, subscription, EVERYBODY if member else None, None, 1000, 1 << 26,
+            member or "probe", sink, is_named=bool(member), is_leg=True,
+        )  # fmt: skip
 
     def _take(self, piece: Slice) -> None:
-        self.claims.append(
-            Claim(piece.lease_id, piece.partition, piece.attempt, ((piece.start, piece.end),))
-        )
-        for frame in piece.frames:
-            for offset, item in items(frame):
-                self.got[(piece.partition, offset), item] += 1
+        found = [row for frame in piece.frames for row in items(frame)]
+        ranges = tuple((offset, offset + 1) for offset, _ in found)
+        self.claims.append(Claim(piece.lease_id, piece.partition, piece.attempt, ranges))
+        for offset, item in found:
+            self.got[(piece.partition, offset), item] += 1
 
     def ack(self) -> bool:
         claims, self.claims = self.claims, []
@@ -165,6 +217,21 @@ class Drainer:
         return bool(claims)
 
 
+def _check_order(broker: Broker, topic: str, name: str, got: list[tuple[Spot, Item]]) -> None:
+    """Kind `key_shared`: a key comes in order, except messages with a time of their own."""
+    subscription = (broker.state.names[topic].subscriptions or {})[name]
+    if subscription.policy.kind is Kind.KEY_SHARED:
+        rows = [(spot, item.key) for spot, item in got if item.key is not None and not item.due]
+        wrong = [
+            (spot, other)
+            for at, (spot, key) in enumerate(rows)
+            for other, same in rows[at + 1 :]
+            if key == same and other[0] == spot[0] and other[1] < spot[1]
+        ]
+        if wrong:
+            raise Violation(f"{topic}/{name}: a key came out of order: {wrong}")
+
+
 def _drain(
     broker: Broker, model: Model, fresh: dict[str, list[tuple[Spot, Item]]],
     hopeless: dict[tuple[str, str], set[Spot]],
@@ -172,26 +239,34 @@ def _drain(
     """Every unfinished message is delivered, once, as it was published; nothing else is."""
     drainers: dict[tuple[str, str], Drainer] = {}
     for topic, home in model.topics.items():
-        for name in home.subs:
-            drainers[topic, name] = Drainer(broker, topic, name)
+        for name, sub in home.subs.items():
+            if sub.policy.kind is not Kind.READER:
+                drainers[topic, name] = Drainer(broker, topic, name)
     broker.tick()
     settle(broker)
     while sum(drainer.ack() for drainer in drainers.values()):
         settle(broker)
     for (topic, name), drainer in drainers.items():
         home = model.topics[topic]
+        wall = broker.engine.clock.wall()
         expected = Counter(
             (spot, home.held[spot])
             for spot in home.subs[name].unfinished
             if spot not in hopeless.get((topic, name), ())
+            and not 0 < home.held[spot].expiry <= wall
         )
         expected.update(fresh.get(topic, []))
-        if drainer.got != expected:
+        _check_order(broker, topic, name, list(drainer.got))
+        # By now much is too old, or too much, where the topic has such limits.
+        is_limited = home.policy.max_age_s is not None or home.policy.max_bytes is not None
+        if drainer.got != expected and not (is_limited and drainer.got <= expected):
             raise Violation(
                 f"S13 {topic}/{name} delivered wrongly: missing {expected - drainer.got}, "
                 f"too much {drainer.got - expected}"
             )
     for shown in broker.subscriptions():
+        if shown["kind"] == Kind.READER:
+            continue
         left = {k: shown[k] for k in ("leased", "waiting", "delayed", "unexplained") if shown[k]}
         if left and (shown["topic"], shown["subscription"]) in drainers:
             raise Violation(f"S15 {shown['topic']}/{shown['subscription']}: {left} after draining")

@@ -4,44 +4,35 @@ Every method gives one command, commits, and confirms exactly when the answer ar
 happens on its own: no threads, a clock that stands still, randomness from a seed.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from penstock.batch import encode_many
 from penstock.batch.frame import Slice
-from penstock.broker.broker import Broker, Sink, Stored
+from penstock.broker.broker import Broker, Sink
 from penstock.broker.mailbox import DIRECT
 from penstock.delivery import admin
 from penstock.delivery.apply import REJECTED
 from penstock.delivery.growth import decide_partitions
-from penstock.delivery.state import Consumer, Subscription
+from penstock.delivery.state import Subscription
 from penstock.journal.memory import Image, MemoryDisk
 from penstock.journal.settings import JournalSettings
-from penstock.vocabulary.claims import Claim
-from penstock.vocabulary.message import Durability, Message, render_id
+from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause, SubscriptionDeleted, TopicDeleted
-from tests.crash.given import ALICE, SETTINGS, Hand
-from tests.crash.model import Item, Model, Spot, Sub
-from tests.crash.oracle import Batched, History, Violation, items
+from tests.crash.base import Holder
+from tests.crash.given import SETTINGS
+from tests.crash.model import Model, Spot, Sub
+from tests.crash.moving import Moving
+from tests.crash.oracle import Violation, items
+from tests.crash.timing import Timing
+from tests.crash.uniting import Uniting
+
+__all__ = ["TWICE", "Holder", "Run"]
 
 TWICE: Final = SubscriptionPolicy(retry=Retry(first_s=1.0, max_s=8.0, max_attempts=2))
 
 
-class Holder:
-    """A consumer and what it holds: spot → (lease, attempt)."""
-
-    def __init__(self, topic: str, subscription: str | None, credit: int) -> None:
-        self.topic = topic
-        self.subscription = subscription
-        self.credit = credit
-        self.held: dict[Spot, tuple[int, int]] = {}
-        self.closed: Any = None
-        self.consumer: Consumer
-
-
-class Run:
+class Run(Uniting, Timing, Moving):
     """One workload in progress."""
 
     def __init__(
@@ -49,17 +40,7 @@ class Run:
     ) -> None:
         self.disk = disk or MemoryDisk(record=True)
         self.settings = settings
-        self.clock = Hand()
-        self.history = History()
-        self.holders: list[Holder] = []
-        self.sequences: dict[tuple[int, int, bytes], tuple[int, int]] = {}
-        """(born, partition, publisher) → (epoch, next sequence)."""
-        self.is_watched = True
-        """False while a workload prepares the store it starts from."""
-        self.is_killed = False
-        self.trouble: BaseException | None = None
-        """The newest error somebody was answered with."""
-        self.broker: Broker
+        super().__init__()
 
     def open(self) -> None:
         self.broker = Broker.open(self.disk, self.settings, self.clock, threads=False)
@@ -81,38 +62,6 @@ class Run:
                 raise Violation(f"D2 {known.name} {spot} failed {count} times, known {counted}")
             sub.unfinished[spot] = counted
 
-    # -- the two halves of every command ---------------------------------------------------------
-
-    def commit(self) -> None:
-        """Does all work that waits."""
-        engine = self.broker.engine
-        while engine.run_jobs() or engine.commit_once():
-            pass
-        if self.trouble is not None:
-            trouble, self.trouble = self.trouble, None
-            raise trouble
-        if self.broker.journal.failed is not None:
-            raise self.broker.journal.failed
-
-    def _propose(self, change: Callable[[Model], None]) -> int:
-        return self.history.propose(change)
-
-    def _when_durable(self, step: int) -> None:
-        """Asks for a flush; its answer confirms the step."""
-
-        def answer(result: Any) -> None:
-            if isinstance(result, BaseException):
-                self.trouble = result
-            else:
-                self.history.confirm(step)
-
-        self.broker.flush(DIRECT, answer)
-
-    def settle(self) -> None:
-        """Commits, and confirms everything proposed so far."""
-        self._when_durable(len(self.history.steps) - 1)
-        self.commit()
-
     # -- topics and subscriptions ----------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, **policy: Any) -> None:
@@ -122,10 +71,7 @@ class Run:
         self.history.confirm(step)
 
     def alter_topic(self, name: str, **policy: Any) -> None:
-        def change(model: Model) -> None:
-            model.topics[name].policy = TopicPolicy(**policy)
-
-        step = self._propose(change)
+        step = self._propose(lambda m: m.alter_topic(name, TopicPolicy(**policy)))
         self.broker.alter_topic(name, policy)
         self.history.confirm(step)
 
@@ -171,19 +117,6 @@ class Run:
         self.broker.create_subscription(topic, name, policy, start)
         self.history.confirm(step)
 
-    def _propose_sub(
-        self, topic: str, name: str, policy: SubscriptionPolicy, start: str = "earliest"
-    ) -> None:
-        self._propose_topic(topic)
-        home = self.history.last.topics[topic]
-        starts = tuple(home.ends) if start == "latest" else (0,) * len(home.ends)
-        step = self._propose(lambda m: m.create_sub(topic, name, policy, starts))
-        self.history.subscribed[home.born, name] = step
-
-    def _propose_topic(self, topic: str) -> None:
-        if topic not in self.history.last.topics:
-            self._propose(lambda m: m.create_topic(topic, 1, TopicPolicy()))
-
     def alter_subscription(self, topic: str, name: str, policy: SubscriptionPolicy) -> None:
         def change(model: Model) -> None:
             model.topics[topic].subs[name].policy = policy
@@ -197,68 +130,6 @@ class Run:
         step = self._propose(lambda m: m.delete_sub(topic, name))
         self.broker.delete_subscription(topic, name)
         self.history.confirm(step)
-
-    # -- publishing ------------------------------------------------------------------------------
-
-    def publish(
-        self, topic: str, *bodies: bytes, partition: int = 0, publisher: bytes = ALICE,
-        key: str | None = None, ids: list[str] | None = None, is_new_epoch: bool = False,
-        is_committed: bool = True,
-    ) -> None:  # fmt: skip
-        """One batch under the publisher's next sequence."""
-        self._propose_topic(topic)
-        home = self.history.last.topics[topic]
-        place = (home.born, partition, publisher)
-        epoch, sequence = self.sequences.get(place, (0, 0))
-        if is_new_epoch:
-            epoch, sequence = epoch + 1, 0
-        self.sequences[place] = (epoch, sequence + len(bodies))
-        given: list[str | None] = [*ids] if ids else [None] * len(bodies)
-        data = encode_many(
-            [Message(body=b, key=key, id=i) for b, i in zip(bodies, given, strict=True)]
-        )
-        fresh = [
-            Item(b, key, i or render_id(publisher, epoch, sequence + n), self.clock.wall())
-            for n, (b, i) in enumerate(zip(bodies, given, strict=True))
-        ]
-        last = sequence + len(bodies) - 1
-        step = self._propose(
-            lambda m: m.publish(
-                topic, partition, fresh, publisher=publisher, epoch=epoch, last=last
-            )
-        )
-        batch = Batched(
-            step, topic, home.born, partition, home.ends[partition], data, len(bodies), publisher,
-            epoch, sequence,
-        )  # fmt: skip
-        self.history.batches.append(batch)
-        self._send(batch, is_duplicate=False)
-        if is_committed:
-            self.commit()
-
-    def retry(self, number: int = -1, *, is_committed: bool = True) -> None:
-        """Publishes an earlier batch again, as a client that got no answer does."""
-        self._send(self.history.batches[number], is_duplicate=True)
-        if is_committed:
-            self.commit()
-
-    def _send(self, batch: Batched, *, is_duplicate: bool) -> None:
-        def answer(result: Any) -> None:
-            if isinstance(result, BaseException):
-                self.trouble = result
-                return
-            assert isinstance(result, Stored)
-            if result.base != batch.base or result.is_duplicate != is_duplicate:
-                raise Violation(f"S3 {batch[:5]} was answered with {result}")
-            if result.durability is Durability.WRITTEN:
-                self.history.tell(batch.born, batch.partition, batch.base + batch.size)
-            else:
-                self.history.confirm(batch.step)
-
-        self.broker.publish(
-            batch.topic, batch.partition, batch.data, batch.size, batch.publisher, batch.epoch,
-            batch.sequence, DIRECT, answer,
-        )  # fmt: skip
 
     # -- consuming -------------------------------------------------------------------------------
 
@@ -283,8 +154,10 @@ class Run:
             topic, name, policy, start, credit, 1 << 26, "c", Sink(DIRECT, take, close)
         )
         self.holders.append(holder)
+        step = self.newest_step
+        self.propose_expiry(topic)
         if is_committed:
-            self.settle()
+            self.settle(step)
         return holder
 
     def _take(self, holder: Holder, piece: Slice) -> None:
@@ -292,6 +165,8 @@ class Run:
             for offset, item in items(frame):
                 spot = (piece.partition, offset)
                 self._check_alone(holder, spot)
+                if item.due > self.clock.wall():
+                    raise Violation(f"{holder.topic} {spot} was delivered before its time")
                 self.history.delivered(holder.topic, holder.subscription, spot, item)
                 holder.held[spot] = (piece.lease_id, piece.attempt)
                 key = (self.history.last.topics[holder.topic].born, holder.subscription or "", spot)
@@ -305,6 +180,19 @@ class Run:
             lease = other.held.get(spot)
             if same and lease is not None and lease[0] in other.consumer.leases:
                 raise Violation(f"shared: {holder.topic} {spot} is out twice")
+            if same and holder.subscription is not None:
+                self._check_key(holder.topic, holder.subscription, spot, other)
+
+    def _check_key(self, topic: str, name: str, spot: Spot, other: Holder) -> None:
+        """Kind `key_shared`: nothing comes while a later message of its key is out."""
+        home = self.history.last.topics[topic]
+        item = home.held.get(spot)
+        if home.subs[name].policy.kind is not Kind.KEY_SHARED or item is None or not item.key:
+            return
+        for later in other.held:
+            is_later = later[0] == spot[0] and later[1] > spot[1] and self.has(other, later)
+            if is_later and home.held[later].key == item.key and not item.due:
+                raise Violation(f"key_shared: {topic} {spot} comes while {later} of its key is out")
 
     def ack(
         self, holder: Holder, *offsets: int, partition: int = 0, is_committed: bool = True
@@ -319,18 +207,6 @@ class Run:
         self.forget(holder, spots)
         if is_committed:
             self.settle()
-
-    @staticmethod
-    def claims(holder: Holder, spots: list[Spot]) -> list[Claim]:
-        return [
-            Claim(holder.held[spot][0], spot[0], holder.held[spot][1], ((spot[1], spot[1] + 1),))
-            for spot in spots
-        ]
-
-    @staticmethod
-    def forget(holder: Holder, spots: list[Spot]) -> None:
-        for spot in spots:
-            del holder.held[spot]
 
     def nack(
         self, holder: Holder, offset: int, *, partition: int = 0, delay_s: float | None = 0.0,
@@ -348,10 +224,21 @@ class Run:
         [claim] = self.claims(holder, [spot])
         refused = self.broker.give_back(holder.consumer, claim, cause, delay_s, "it failed")
         assert not refused, refused
+        step = self.newest_step
         if not is_kept:
             self.forget(holder, [spot])
+            if delay_s == 0.0:
+                self.propose_expiry()
+            self._notice_revoked(holder)
         if is_committed:
-            self.settle()
+            self.settle(step)
+
+    def _notice_revoked(self, holder: Holder) -> None:
+        """What came back with the nack of its key got its attempt back."""
+        before = len(holder.held)
+        self.notice_voids(holder)
+        if len(holder.held) < before:
+            self.history.attempts.clear()
 
     def reject(self, holder: Holder, offset: int, **options: Any) -> None:
         self.nack(holder, offset, cause=Cause.REJECTED, **options)
@@ -365,36 +252,11 @@ class Run:
         self.broker.detach(holder.consumer, {}, DIRECT, lambda _: None, is_clean=is_clean)
         self.holders.remove(holder)
         self.forget(holder, list(holder.held))
-        self.settle()
-
-    def pass_time(self, seconds: float) -> None:
-        """Moves the clock and does what time demands: expiry, back-off, retention."""
-        self.clock.advance(int(seconds * 1000))
-        now = self.clock.now()
-        for holder in self.holders:
-            for lease in list(holder.consumer.leases.values()):
-                spots = [s for s, (number, _) in holder.held.items() if number == lease.id]
-                if lease.deadline <= now and holder.subscription is not None and spots:
-                    topic, name = holder.topic, holder.subscription
-                    self._propose(partial(Model.fail, topic=topic, name=name, spots=spots))
-                    self.forget(holder, spots)
-        self._propose_retention()
-        self.broker.tick()
-        self.settle()
-
-    def _propose_retention(self) -> None:
-        for name, topic in self.history.last.topics.items():
-            keep = topic.policy.retain_s
-            for partition in range(len(topic.ends)):
-                old = [
-                    spot
-                    for spot in sorted(topic.retained)
-                    if spot[0] == partition
-                    and keep is not None
-                    and topic.held[spot].published_at <= self.clock.wall() - keep * 1000
-                ]
-                if old:
-                    self._propose(partial(Model.remove, topic=name, spots=old))
+        others = {(other.topic, other.subscription) for other in self.holders}
+        step = self.newest_step
+        if (holder.topic, holder.subscription) in others:
+            self.propose_expiry(holder.topic)
+        self.settle(step)
 
     # -- dead letters ----------------------------------------------------------------------------
 
@@ -429,7 +291,7 @@ class Run:
         self.commit()
 
     def redrive(self, topic: str, name: str, *spots: Spot) -> None:
-        step = self._propose(lambda m: m.redrive(topic, name, list(spots)))
+        step = self._propose(lambda m: m.redrive(topic, name, list(spots), self.clock.wall()))
         wanted = {offset for _, offset in spots}
         count = self.broker.redrive(
             topic, name, lambda frame, _, index: _offset(frame, index) in wanted, None, is_dry=False

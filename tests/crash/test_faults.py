@@ -8,10 +8,20 @@ from tests.crash.oracle import Violation
 from tests.crash.workload import ALL
 from tests.crash.workload_changing import deletion_meets_dead_letters
 from tests.crash.workload_keeping import killed_and_opened
+from tests.crash.workload_ordering import holes_in_leases, keys_lost_and_found
+from tests.crash.workload_uniting import patterns
 from tests.tally import Tally
 
-# One decides deletions that a failed store hides at once, the other goes on with another disk.
-WORKLOADS = [each for each in ALL if each not in {deletion_meets_dead_letters, killed_and_opened}]
+# One decides deletions that a failed store hides at once, one a pattern that it lists at once, and
+# the others go on with another disk.
+HIDDEN = {
+    deletion_meets_dead_letters,
+    patterns,
+    killed_and_opened,
+    holes_in_leases,
+    keys_lost_and_found,
+}
+WORKLOADS = [each for each in ALL if each not in HIDDEN]
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)

@@ -82,6 +82,18 @@ def test_what_no_subscription_covers_is_removed(world: World) -> None:
     assert topic.partitions[0].held == 1
 
 
+def test_what_no_subscription_covers_is_removed_beside_what_one_has(world: World) -> None:
+    topic = world.topic()
+    world.publish_messages(topic, ending(world, 5))
+    subscription = world.subscribe(topic, starts=(1,))
+    world.publish_messages(topic, ending(world, 5, None))
+    world.wait(6)
+    world.end_messages(topic)
+    found = count(subscription)
+    assert (found.attached, found.expired, found.waiting) == (2, 1, 1)
+    assert topic.partitions[0].held == 1
+
+
 def test_dead_letters_do_not_end(world: World) -> None:
     topic = world.topic()
     subscription = world.subscribe(topic)

@@ -385,3 +385,15 @@ def test_a_client_creates_such_a_topic() -> None:
                 assert (row["acked"], row["dropped"], row["unexplained"]) == (1, 2, 0)
 
     asyncio.run(scenario())
+
+
+def test_a_message_replaced_inside_its_batch_is_not_handed_out_when_the_next_replaces_too() -> None:
+    rig = replacing()
+    worker = rig.attach()
+    submit(rig, None, "x", "x")
+    submit(rig, "x", publisher=OTHER)
+    rig.settle()
+    assert worker.bodies == [b"None.0", b"x.0"]
+    counts = rig.counts()
+    assert (counts.attached, counts.leased, counts.dropped) == (4, 2, 2)
+    assert unexplained(counts) == 0

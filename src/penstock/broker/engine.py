@@ -221,9 +221,9 @@ class Engine:
                     apply_published(self.state, record, effects)
                     topics[record.topic_id].applied = place
                 else:
-                    if type(record) is Unit:  # It may hold messages too: the index is in order.
+                    if type(record) is Unit:  # What it stores lies behind what came before it.
                         self.journal.index.hold_runs(runs[1:])
-                        runs = [[-1, -1, -1, -1]]
+                        del runs[1:]
                     self._apply(record, place, effects)
                     if type(record) is Settled or type(record) is Returned:
                         self._unsettle(record, effects)

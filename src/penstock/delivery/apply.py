@@ -266,7 +266,7 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
             if subscription.policy.qos == QOS_2:
                 note_finished(cursor, low, high)
             forget_trials(cursor, low, high)
-            if cursor.delayed:
+            if cursor.delayed or record.outcome == r.Outcome.REPLACED:
                 withdraw(cursor, low, high)
             if subscription.is_durable:
                 release(partition, low, high, effects)

@@ -52,7 +52,7 @@ def _expire(partition: Partition, chunk: Chunk, wall: int) -> list[Settled | Rem
         pending = [gap for low, high in held for gap in cursor.done.gaps(low, high)]
         if not pending:
             continue
-        free = []
+        free = [part for low, high in free for part in cursor.done.inside(low, high)]
         if subscription.reader is not None:
             continue  # Readers get every message of a range, whatever its time.
         waiting = [part for low, high in pending for part in _withdrawn(cursor, low, high)]

@@ -26,6 +26,10 @@ class StoredPart(msgspec.Struct, frozen=True, gc=False):
     places: dict[int, int] | None = None
 
 
+CREDIT_SHARE = 4
+"""A consumer is given more when this part of its credit is free."""
+
+
 class Committing:
     """One unit on its way. Calling it decides; it calls itself again while a first try flies."""
 
@@ -69,7 +73,8 @@ class Committing:
         answer = self._answer(places, is_retry=False)
         engine.submit(unit, (self._mailbox, self._target, answer))
         for consumer, _ in self._claims:
-            if consumer.free > 0:
+            # One message at a time would be costly; whoever holds plenty can wait for more.
+            if consumer.free * CREDIT_SHARE >= consumer.credit or not consumer.outstanding:
                 engine.dispatch(consumer.subscription)
         return None
 
@@ -105,7 +110,10 @@ class Units(Administration):
         def find_topic(name: str) -> Topic:
             if self.engine.is_blocked:
                 self._check_publish()
-            return self._topic_to_publish(name)
+            topic = self.state.names.get(name)
+            if topic is None or topic.is_removing or topic.policy.dead_of or topic.is_full:
+                topic = self._topic_to_publish(name)
+            return topic
 
         Committing(
             self.engine, wish, claims, mailbox, target, find_topic=find_topic,

@@ -26,10 +26,6 @@ class StoredPart(msgspec.Struct, frozen=True, gc=False):
     places: dict[int, int] | None = None
 
 
-CREDIT_SHARE = 4
-"""A consumer is given more when this part of its credit is free."""
-
-
 class Committing:
     """One unit on its way. Calling it decides; it calls itself again while a first try flies."""
 
@@ -73,8 +69,7 @@ class Committing:
         answer = self._answer(places, is_retry=False)
         engine.submit(unit, (self._mailbox, self._target, answer))
         for consumer, _ in self._claims:
-            # One message at a time would be costly; whoever holds plenty can wait for more.
-            if consumer.free * CREDIT_SHARE >= consumer.credit or not consumer.outstanding:
+            if consumer.free > 0:
                 engine.dispatch(consumer.subscription)
         return None
 
@@ -110,10 +105,7 @@ class Units(Administration):
         def find_topic(name: str) -> Topic:
             if self.engine.is_blocked:
                 self._check_publish()
-            topic = self.state.names.get(name)
-            if topic is None or topic.is_removing or topic.policy.dead_of or topic.is_full:
-                topic = self._topic_to_publish(name)
-            return topic
+            return self._topic_to_publish(name)
 
         Committing(
             self.engine, wish, claims, mailbox, target, find_topic=find_topic,

@@ -15,7 +15,6 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-import msgspec
 from msgspec import UNSET
 
 from penstock import drivers
@@ -226,7 +225,7 @@ class Client(Readers, Administration):
             if future is not None:
                 return await future
         if json is not UNSET:
-            body = _json_body(body, json)
+            body = packing.json_body(body, json)
         due = ends = 0
         if priority or not (deliver_at is delay_s is expires_at is ttl_s is None):
             driver = publisher.driver
@@ -435,15 +434,6 @@ def _class_for(wish: Wish) -> type[Deliveries]:
     if wish.policy is not None and wish.policy.kind is Kind.KEY_SHARED:
         return KeyedPatternDeliveries if is_pattern(wish.topic) else KeyedDeliveries
     return PatternDeliveries if is_pattern(wish.topic) else Deliveries
-
-
-def _json_body(body: Any, value: Any) -> bytes:
-    if body is not None:
-        raise InvalidArgument("give either body or json, not both")
-    try:
-        return msgspec.json.encode(value)
-    except (TypeError, ValueError, UnicodeEncodeError, RecursionError) as error:
-        raise InvalidArgument(f"json is a value that JSON cannot hold: {error}") from error
 
 
 def _with_hint(body: Any, error: InvalidArgument) -> InvalidArgument:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from penstock.batch import encode_many, encode_plain
 from penstock.batch.encode import key_hashes
 from penstock.client.receipts import Parcel
@@ -16,6 +18,16 @@ BYTES_CUT: Final = 1 * MIB
 """Batches are cut at about this size, so that one does not hold up the others."""
 SLACK: Final = 2
 """A batch may turn out so many times larger than foreseen before it is cut again."""
+
+
+def json_body(body: Any, value: Any) -> bytes:
+    """The body of a message given as a JSON value. Raises InvalidArgument."""
+    if body is not None:
+        raise InvalidArgument("give either body or json, not both")
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"json is a value that JSON cannot hold: {error}") from error
 
 
 def check_list(messages: Any) -> Sequence[Any]:

@@ -13,7 +13,6 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Self, cast
 
-import msgspec
 from msgspec import UNSET
 
 from penstock.batch import encode_one
@@ -87,7 +86,7 @@ class Transaction:
         if not self._knows(topic):
             names.check_topic(topic)
         if json is not UNSET:
-            body = _json_body(body, json)
+            body = packing.json_body(body, json)
         due = ends = 0
         if priority or not (deliver_at is delay_s is expires_at is ttl_s is None):
             now, can = self._driver.wall, self._driver.capabilities
@@ -221,12 +220,3 @@ class Transaction:
         for settling, messages in groups.items():
             settling.finish(messages)
         self._stage = Stage.COMMITTED
-
-
-def _json_body(body: Any, value: Any) -> bytes:
-    if body is not None:
-        raise InvalidArgument("give either body or json, not both")
-    try:
-        return msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"json is a value that JSON cannot hold: {error}") from error

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.delivery.line import Line, Segment, absorb, offsets_in, same_history
+from penstock.delivery.line import Line, Segment, absorb, offsets_in, same_history, slots_of_hashes
 from penstock.delivery.offers import (
     LOSSES_BEFORE_ISOLATION,
     Offer,
@@ -25,8 +25,6 @@ from penstock.vocabulary.limits import SLICE_COUNT_MAX
 from penstock.vocabulary.records import Ranges, Returned, Settled
 
 SLOTS: Final = 65_536
-_TOP_BITS: Final = np.uint64(48)
-_SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
 WINDOW: Final = 4_096
 """Messages that stand in line at once, at least, before more are looked at."""
 
@@ -135,9 +133,7 @@ def hashes_of(cursor: Cursor, offsets: Offsets) -> Numbers:
 
 def slots_of(cursor: Cursor, offsets: Offsets) -> Numbers:
     """The slot of each message; one without a key has the slot of its offset."""
-    hashes = hashes_of(cursor, offsets)
-    spread = offsets.astype(np.uint64) * _SPREAD
-    return (np.where(hashes == 0, spread, hashes) >> _TOP_BITS).astype(np.int64)
+    return slots_of_hashes(hashes_of(cursor, offsets), offsets)
 
 
 # -- handing out -----------------------------------------------------------------------------------

@@ -21,6 +21,12 @@ _TOP_BITS: Final = np.uint64(48)
 _NO_TRAITS: Final = Traits()
 
 
+def slots_of_hashes(hashes: Numbers, offsets: Offsets) -> Numbers:
+    """The slot of each key, from its hash; a message without a key has the slot of its offset."""
+    spread = offsets.astype(np.uint64) * _SPREAD
+    return (np.where(hashes == 0, spread, hashes) >> _TOP_BITS).astype(np.int64)
+
+
 class Segment:
     """Some waiting messages, by rising offset."""
 
@@ -32,9 +38,7 @@ class Segment:
         self.hashes = hashes
         self.tried = tried
         """True where an earlier attempt is known or possible."""
-        self.slots = np.where(
-            hashes == 0, (offsets.astype(np.uint64) * _SPREAD) >> _TOP_BITS, hashes >> _TOP_BITS
-        ).astype(np.int64)
+        self.slots = slots_of_hashes(hashes, offsets)
         """Of the key; a message without one has the slot of its offset."""
         self.top = int(levels.max())
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from penstock.delivery.dedup import Window
 from penstock.delivery.keeping import Keeping
 from penstock.delivery.pending import Pending
-from penstock.delivery.ranges import RangeMap, RangeSet
+from penstock.delivery.ranges import RangeMap, RangeSet, mask_runs
 from penstock.delivery.traits import Traits
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.names import MEMBER_MARK
@@ -440,11 +440,4 @@ class State:
 
 def bit_ranges(mask: int, base: int) -> list[tuple[int, int]]:
     """The runs of ones in `mask`, as offset ranges from `base`."""
-    ranges: list[tuple[int, int]] = []
-    while mask:
-        low = (mask & -mask).bit_length() - 1
-        shifted = mask >> low
-        length = (~shifted & (shifted + 1)).bit_length() - 1
-        ranges.append((base + low, base + low + length))
-        mask = (shifted >> length) << (low + length)
-    return ranges
+    return list(mask_runs(mask, base))

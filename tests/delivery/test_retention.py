@@ -6,7 +6,6 @@ from penstock.delivery.counts import count_cursor, unexplained
 from penstock.delivery.policies import is_over
 from penstock.delivery.publish import Duplicate, decide_publish
 from penstock.delivery.retention import (
-    NEVER,
     Guard,
     decide_retention,
     decide_size,
@@ -14,6 +13,7 @@ from penstock.delivery.retention import (
     forget_publishers,
 )
 from penstock.delivery.state import Cursor, Partition, Topic
+from penstock.delivery.traits import NEVER
 from penstock.vocabulary.errors import PublisherForgotten
 from penstock.vocabulary.policy import TopicPolicy
 from penstock.vocabulary.records import Outlived, Removed, TopicAltered

@@ -14,8 +14,9 @@ from penstock.delivery.explain_keys import first_for
 from penstock.delivery.explain_kinds import ask_member, is_in_unit, topic_full
 from penstock.delivery.matching import pattern_of, topics_of
 from penstock.delivery.members import listed, members_of
-from penstock.delivery.retention import NEVER, due_at
+from penstock.delivery.retention import due_at
 from penstock.delivery.state import Cursor, Subscription, Topic
+from penstock.delivery.traits import NEVER
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument, UnknownSubscription
 from penstock.vocabulary.filters import is_pattern

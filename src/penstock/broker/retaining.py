@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable
 from penstock.broker.clock import Clock
 from penstock.broker.wall import BrokerTime
 from penstock.delivery.policies import forget_rows, is_over
-from penstock.delivery.retention import GUARDS, NEVER, decide_retention, decide_size, due_at
+from penstock.delivery.retention import GUARDS, decide_retention, decide_size, due_at
 from penstock.delivery.state import Partition, State, Topic
+from penstock.delivery.traits import NEVER
 from penstock.vocabulary.records import Record
 
 AGAIN_MS = 1_000

@@ -5,16 +5,13 @@ then holds is no lease any more: only its credit is taken, by a lease's *shade*,
 says that the application has it. What never got there is counted as dropped, where that is known.
 """
 
-from typing import Final
-
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import close_bits
 from penstock.delivery.seek import note_ending
 from penstock.delivery.state import Consumer, Cursor, Lease, State, bit_ranges
+from penstock.delivery.traits import NEVER
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.records import Missed, Outcome, Ranges, Settled
-
-NEVER: Final = 1 << 62
 
 
 def decide_hand_over(

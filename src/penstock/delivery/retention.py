@@ -13,10 +13,9 @@ from penstock.delivery.policies import held_bytes, is_over
 from penstock.delivery.publish import is_generated
 from penstock.delivery.reader import protect_planned
 from penstock.delivery.state import Partition, Topic
+from penstock.delivery.traits import NEVER
 from penstock.vocabulary.limits import PUBLISHER_IDLE_S_MAX
 from penstock.vocabulary.records import Outlived, Ranges, Removed
-
-NEVER: Final = 1 << 62
 
 Guard = Callable[[Partition, int, int], Iterable[Run]]
 GUARDS: Final[tuple[Guard, ...]] = (protect_planned,)

@@ -4,7 +4,7 @@ from typing import Any
 
 from penstock.batch import Batch, encode_many
 from penstock.batch.frame import Slice
-from penstock.broker.broker import Broker, Sink, Stored
+from penstock.broker.broker import Broker, Sink
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.delivery.counts import Counts, count
 from penstock.delivery.state import Consumer, Subscription
@@ -14,6 +14,7 @@ from penstock.vocabulary.claims import Claim, Refusal
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import Cause, Ranges
+from penstock.vocabulary.stored import Stored
 
 SETTINGS = JournalSettings(
     segment_bytes_min=4096, segment_bytes_max=4096, reserve_bytes=0, is_zeroing=False

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.broker.broker import Broker, Stored
+from penstock.broker.broker import Broker
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.journal.memory import MemoryDisk
 from penstock.journal.settings import JournalSettings
@@ -22,6 +22,7 @@ from penstock.vocabulary.errors import (
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause
+from penstock.vocabulary.stored import Stored
 from tests.broker.rig import GENERATED, SETTINGS, ManualClock, Rig, Worker, bodies_of, claim
 
 WEEK_S = 7 * 24 * 3600

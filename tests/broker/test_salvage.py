@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock.batch import encode_many
-from penstock.broker.broker import Broker, Stored
+from penstock.broker.broker import Broker
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.broker.salvage import SalvageReport, salvage
 from penstock.journal import salvage as reading
@@ -19,6 +19,7 @@ from penstock.journal.verify import Verdict, verify
 from penstock.vocabulary.errors import InvalidArgument, NotAStore, StoreDamaged, StoreInUse
 from penstock.vocabulary.limits import OFFSET_SKIP
 from penstock.vocabulary.policy import TopicPolicy
+from penstock.vocabulary.stored import Stored
 from tests.crash.damage_cases import Case
 from tests.crash.damage_store import SETTINGS, Bench, Files, Stage, StillClock, build
 from tests.crash.damage_truth import Picture, Truth, picture, unexplained

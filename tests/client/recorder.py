@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.delivery.state import bit_ranges
-from penstock.drivers.port import Renewal
-from penstock.vocabulary.claims import Claim
+from penstock.vocabulary.claims import Claim, Renewal
 from penstock.vocabulary.records import Cause, Ranges
 
 

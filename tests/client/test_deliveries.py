@@ -11,10 +11,10 @@ from penstock.batch import encode_many
 from penstock.batch.frame import Frame, Slice
 from penstock.broker.broker import Broker
 from penstock.client.deliveries import Deliveries
-from penstock.drivers.port import Wish
 from penstock.journal.memory import MemoryDisk, Op, Verb
 from penstock.testing import MemoryBroker
 from penstock.vocabulary.errors import Closed, InvalidArgument, StoreFailed
+from penstock.vocabulary.wishes import Wish
 from tests.client.recorder import Recorder
 
 
@@ -54,7 +54,7 @@ def test_a_receive_cancelled_just_when_it_was_woken_loses_no_message() -> None:
     class OneSlice:
         """A driver whose consumer gets a slice when the test says so."""
 
-        def attach(self, _wish: Wish, _sink: Any) -> Any:
+        async def attach(self, _wish: Wish, _sink: Any) -> Any:
             return Recorder()
 
     async def scenario() -> None:

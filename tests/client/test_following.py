@@ -13,7 +13,6 @@ from penstock.client.client import Client
 from penstock.client.following import Legs, PatternDeliveries, Settlings
 from penstock.client.received import ReceivedMessage
 from penstock.drivers.embedded import MEMORY
-from penstock.drivers.port import Wish
 from penstock.testing import MemoryBroker
 from penstock.vocabulary.errors import (
     AckRefused,
@@ -25,6 +24,7 @@ from penstock.vocabulary.errors import (
     Unsupported,
 )
 from penstock.vocabulary.policy import Retry
+from penstock.vocabulary.wishes import Wish
 from tests.client.recorder import Recorder
 from tests.contracts.driver_world import first, receive_all
 
@@ -301,7 +301,7 @@ def test_a_url_without_patterns_refuses_them() -> None:
 class Quiet:
     """A driver that lets the test say when a topic joins."""
 
-    def follow(self, _wish: Wish, _follower: Any) -> "Quiet":
+    async def follow(self, _wish: Wish, _follower: Any) -> "Quiet":
         return self
 
     def leave(self) -> None:

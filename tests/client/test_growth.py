@@ -8,13 +8,13 @@ import pytest
 
 from penstock.batch import Batch
 from penstock.batch.encode import key_hashes
-from penstock.broker.broker import Stored
 from penstock.client.client import Client
 from penstock.client.growth import Flights, repack
 from penstock.drivers.embedded import MEMORY
 from penstock.testing import MemoryBroker
 from penstock.vocabulary.errors import DiskFull, PartitionsOnlyGrow, PublishFailed, StaleMap
 from penstock.vocabulary.message import Durability, Message
+from penstock.vocabulary.stored import Stored
 
 
 def home(key: str, partitions: int) -> int:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.broker import Stored
 from penstock.client import publisher as module
 from penstock.client.client import Client, connect
 from penstock.client.publisher import Publisher, generated_id, named_id, rising_epoch
@@ -22,6 +21,7 @@ from penstock.vocabulary.errors import (
     StoreFailed,
 )
 from penstock.vocabulary.message import Durability
+from penstock.vocabulary.stored import Stored
 from penstock.vocabulary.units import UnitWish
 
 

@@ -1,8 +1,8 @@
 """Receipts are made when looked at, from what the broker said about each batch."""
 
-from penstock.broker.broker import Stored
 from penstock.client.receipts import Parcel, Receipts, Sent
 from penstock.vocabulary.message import Durability, Message, render_id
+from penstock.vocabulary.stored import Stored
 
 PUBLISHER = b"\2" * 16
 

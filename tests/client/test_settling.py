@@ -11,8 +11,7 @@ from penstock.batch import encode_many
 from penstock.batch.frame import Frame, Slice
 from penstock.client.received import ReceivedMessage
 from penstock.client.settling import ROUNDS_MAX, Settling, check_delay
-from penstock.drivers.port import Renewal
-from penstock.vocabulary.claims import Refusal
+from penstock.vocabulary.claims import Refusal, Renewal
 from penstock.vocabulary.errors import (
     AckRefused,
     AlreadySettled,

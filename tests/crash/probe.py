@@ -6,12 +6,13 @@ from typing import Any
 
 from penstock.batch import encode_one
 from penstock.batch.frame import Slice
-from penstock.broker.broker import Broker, Sink, Stored
+from penstock.broker.broker import Broker, Sink
 from penstock.broker.mailbox import DIRECT
 from penstock.delivery.state import Consumer
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.errors import PublisherFenced, ReaderFenced
 from penstock.vocabulary.message import Kind
+from penstock.vocabulary.stored import Stored
 from tests.crash.given import Hand
 from tests.crash.model import Item, Model, Spot
 from tests.crash.oracle import Batched, Facts, History, Violation, is_hopeless, items

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.batch import encode_many
-from penstock.broker.broker import Stored
 from penstock.broker.mailbox import DIRECT
 from penstock.delivery.publish import is_generated
 from penstock.vocabulary.message import Durability, Message, render_id
+from penstock.vocabulary.stored import Stored
 from tests.crash.base import Base
 from tests.crash.given import ALICE
 from tests.crash.model import Item

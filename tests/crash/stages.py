@@ -11,7 +11,7 @@ from unittest import mock
 import msgspec
 
 from penstock.batch import encode_many, encode_one
-from penstock.broker.broker import Broker, Stored
+from penstock.broker.broker import Broker
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.journal import group
 from penstock.journal.disk import Disk, FolderDisk
@@ -20,6 +20,7 @@ from penstock.journal.segment import FIRST_GROUP
 from penstock.vocabulary.errors import StorageError, StoreInUse
 from penstock.vocabulary.message import Message
 from penstock.vocabulary.policy import SubscriptionPolicy
+from penstock.vocabulary.stored import Stored
 from tests.crash.enumeration import Enumeration, Workload
 from tests.crash.faults import Figures, faults_of, inject
 from tests.crash.given import BOB, SETTINGS, Hand, chance

@@ -3,10 +3,10 @@
 from typing import Any
 
 from penstock.batch import Batch, encode_many
-from penstock.broker.broker import Stored
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.vocabulary.message import Message
 from penstock.vocabulary.policy import OnDuplicate, TopicPolicy
+from penstock.vocabulary.stored import Stored
 from tests.broker.rig import NAMED, Rig
 
 OTHER = b"\x01" + bytes(14) + b"o"

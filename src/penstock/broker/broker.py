@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
-import msgspec
-
 from penstock.broker.clock import Clock, SystemClock
 from penstock.broker.engine import Engine, Waiter
 from penstock.broker.expiring import expire_all
@@ -53,6 +51,7 @@ from penstock.vocabulary.records import (
     Ranges,
     Skipped,
 )
+from penstock.vocabulary.stored import Stored
 
 SPACE_CHECK_MS = 1_000
 
@@ -65,17 +64,6 @@ class Sink(NamedTuple):
     on_closed: Target
     on_revoked: Target | None = None
     """Kind `key_shared`: told what was taken back, in order with the slices."""
-
-
-class Stored(msgspec.Struct, frozen=True, gc=False):
-    """Answer to a publish: offsets from `base` on; None when a duplicate's place is forgotten."""
-
-    base: int | None
-    durability: Durability
-    is_duplicate: bool
-    kept: tuple[int, ...] | None = None
-    places: dict[int, int] | None = None
-    """Offsets of messages that were stored before, by their index, where known."""
 
 
 class Broker(Units, Reading):

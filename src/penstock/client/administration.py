@@ -8,9 +8,9 @@ import msgspec
 
 from penstock.batch.frame import Frame, Slice
 from penstock.client.received import Hold, ReceivedMessage, Sheet
-from penstock.drivers import requests as q
 from penstock.drivers.port import Driver
 from penstock.vocabulary import names
+from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import InvalidArgument, UnknownSubscription, UnknownTopic
 from penstock.vocabulary.filters import check_filter
 from penstock.vocabulary.message import Kind

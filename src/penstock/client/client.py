@@ -35,7 +35,7 @@ from penstock.client.service import DRAIN_S_DEFAULT, Service
 from penstock.client.signals import stopping_on_signals
 from penstock.client.times import moment
 from penstock.client.transaction import Transaction
-from penstock.drivers.port import Capabilities, Driver, Wish
+from penstock.drivers.port import Capabilities, Driver
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
     Closed,
@@ -48,6 +48,7 @@ from penstock.vocabulary.filters import check_filter, is_pattern
 from penstock.vocabulary.limits import CREDIT_BYTES_DEFAULT, CREDIT_DEFAULT, CREDIT_MAX
 from penstock.vocabulary.message import Durability, Kind, Message, Receipt
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy
+from penstock.vocabulary.wishes import Wish
 
 log = logging.getLogger("penstock.client")
 

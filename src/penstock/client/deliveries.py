@@ -11,10 +11,11 @@ from penstock.batch.frame import Slice
 from penstock.client.batches import ReceivedBatch
 from penstock.client.received import Hold, ReceivedMessage
 from penstock.client.settling import RENEW_SHARE, Settling
-from penstock.drivers.port import Attachment, Driver, Wish
+from penstock.drivers.port import Attachment, Driver
 from penstock.vocabulary.claims import Refusal, Revoked
 from penstock.vocabulary.errors import Closed, InvalidArgument, PenstockError
 from penstock.vocabulary.limits import CREDIT_MAX
+from penstock.vocabulary.wishes import Wish
 
 log = logging.getLogger("penstock.client")
 
@@ -64,8 +65,8 @@ class Deliveries:
         if self._is_closed:
             raise self._closed()
         if self._attachment is None:
-            self._attachment = self._driver.attach(self._wish, self)
-            self.settling.attachment = self._attachment
+            attachment = await self._driver.attach(self._wish, self)
+            self._attachment = self.settling.attachment = attachment
 
     async def __aenter__(self) -> Self:
         await self.open()

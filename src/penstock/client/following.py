@@ -12,20 +12,12 @@ from penstock.batch.frame import Slice
 from penstock.client.deliveries import Deliveries
 from penstock.client.received import Hold
 from penstock.client.settling import Settling
-from penstock.drivers.port import (
-    Answer,
-    Attachment,
-    Driver,
-    Following,
-    PatternDriver,
-    Renewal,
-    Sink,
-    Wish,
-)
-from penstock.vocabulary.claims import Claim, Refusal, Revoked
+from penstock.drivers.port import Answer, Attachment, Driver, Following, PatternDriver, Sink
+from penstock.vocabulary.claims import Claim, Refusal, Renewal, Revoked
 from penstock.vocabulary.errors import AckRefused
 from penstock.vocabulary.limits import LEASE_S_DEFAULT
 from penstock.vocabulary.records import Cause, Ranges
+from penstock.vocabulary.wishes import Wish
 
 
 class PatternDeliveries(Deliveries):
@@ -47,7 +39,7 @@ class PatternDeliveries(Deliveries):
         if self._is_closed:
             raise self._closed()
         if self._attachment is None:
-            following = cast("PatternDriver", self._driver).follow(self._wish, self)
+            following = await cast("PatternDriver", self._driver).follow(self._wish, self)
             self._attachment = Legs(self._legs, following, self._loop)
             self._driver.deliver()  # the legs of the topics that exist
 

@@ -23,9 +23,10 @@ from penstock.client.deliveries import Deliveries, check_size
 from penstock.client.received import Hold, ReceivedMessage
 from penstock.client.settling import Settling
 from penstock.client.shelf import Key, KeyedHold, Shelf
-from penstock.drivers.port import Driver, Wish
+from penstock.drivers.port import Driver
 from penstock.vocabulary.claims import Claim, Revoked
 from penstock.vocabulary.records import Cause
+from penstock.vocabulary.wishes import Wish
 
 
 class KeyedSettling(Settling):

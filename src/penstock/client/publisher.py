@@ -18,7 +18,7 @@ from penstock.client.gathering import Gathered, fresh
 from penstock.client.growth import Flights, repack
 from penstock.client.packing import partition_of
 from penstock.client.receipts import Parcel, Receipts, Sent
-from penstock.drivers.port import Answer, Attachment, Driver, Stored, UnitDriver
+from penstock.drivers.port import Answer, Attachment, Driver, UnitDriver
 from penstock.vocabulary import names
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.errors import (
@@ -31,6 +31,7 @@ from penstock.vocabulary.errors import (
 )
 from penstock.vocabulary.limits import ID_BYTES_MAX
 from penstock.vocabulary.message import Receipt, render_id
+from penstock.vocabulary.stored import Stored
 from penstock.vocabulary.units import Part, UnitWish
 
 ROUTES_MAX: Final = 100_000

@@ -16,9 +16,9 @@ from typing import Any, Final
 from penstock.batch.frame import Frame, Slice
 from penstock.client.administration import Shown
 from penstock.client.received import Hold, ReceivedMessage, Sheet
-from penstock.drivers import requests as q
 from penstock.drivers.port import Driver
 from penstock.vocabulary import names
+from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import InvalidArgument, SubscriptionConflict, Unsupported
 from penstock.vocabulary.limits import READ_BYTES_DEFAULT
 from penstock.vocabulary.message import Kind

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, overload
 
-from penstock.drivers.port import Stored
 from penstock.vocabulary.message import Message, Receipt, render_id
+from penstock.vocabulary.stored import Stored
 
 
 class Parcel(NamedTuple):

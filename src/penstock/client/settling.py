@@ -11,8 +11,8 @@ from typing import Final
 
 from penstock.batch.frame import Slice
 from penstock.client.received import Hold, ReceivedMessage
-from penstock.drivers.port import Attachment, Renewal
-from penstock.vocabulary.claims import Claim, Refusal
+from penstock.drivers.port import Attachment
+from penstock.vocabulary.claims import Claim, Refusal, Renewal
 from penstock.vocabulary.errors import (
     AckRefused,
     AlreadySettled,

@@ -22,10 +22,10 @@ from penstock.client.receipts import Parcel, Receipts, Sent
 from penstock.client.received import ReceivedMessage
 from penstock.client.settling import Settling
 from penstock.client.times import moment
-from penstock.drivers.port import Stored
 from penstock.vocabulary import limits, names
 from penstock.vocabulary.errors import InvalidArgument, UnitTooLarge, UsageError
 from penstock.vocabulary.message import Message, Receipt
+from penstock.vocabulary.stored import Stored
 from penstock.vocabulary.units import Part
 
 

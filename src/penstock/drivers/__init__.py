@@ -1,7 +1,7 @@
 """Who carries a message: the port, its capabilities, and one driver for each technology."""
 
 from penstock.drivers.choose import check_url, open_driver
-from penstock.drivers.port import Answer, Attachment, Capabilities, Driver, Sink, Stored
+from penstock.drivers.port import Answer, Attachment, Capabilities, Driver, Sink
 
 __all__ = [
     "Answer",
@@ -9,7 +9,6 @@ __all__ = [
     "Capabilities",
     "Driver",
     "Sink",
-    "Stored",
     "check_url",
     "open_driver",
 ]

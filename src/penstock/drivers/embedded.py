@@ -16,34 +16,24 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.batch import Batch
-from penstock.batch.frame import Frame
+from penstock.broker.asking import answer_request
 from penstock.broker.broker import Broker
 from penstock.broker.broker import Sink as BrokerSink
-from penstock.broker.explaining import explain_topic
 from penstock.broker.following import Seat, Wanted
+from penstock.broker.loop_mailbox import LoopMailbox
 from penstock.broker.mailbox import DIRECT
-from penstock.drivers import requests as q
 from penstock.drivers.legs import Followed, Leg
-from penstock.drivers.mailbox import LoopMailbox
-from penstock.drivers.port import (
-    Answer,
-    Attachment,
-    Capabilities,
-    Follower,
-    Following,
-    Renewal,
-    Sink,
-    Wish,
-)
+from penstock.drivers.port import Answer, Attachment, Capabilities, Follower, Following, Sink
 from penstock.journal.disk import FolderDisk
 from penstock.journal.memory import MemoryDisk
-from penstock.vocabulary.claims import Claim
+from penstock.vocabulary import requests as q
+from penstock.vocabulary.claims import Claim, Renewal
 from penstock.vocabulary.errors import InvalidArgument, NotAStore, StorageError, Unavailable
 from penstock.vocabulary.limits import PENDING_BYTES_MAX
 from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.records import Cause, Ranges
 from penstock.vocabulary.units import UnitWish
+from penstock.vocabulary.wishes import Wish
 
 FILE: Final = Capabilities(
     scheme="file",
@@ -58,7 +48,6 @@ FILE: Final = Capabilities(
     has_transactions=True,
 )
 MEMORY: Final = msgspec.structs.replace(FILE, scheme="memory", durability=Durability.MEMORY)
-DEAD_REASON: Final = "penstock-dead-reason"
 
 
 # -- which broker --------------------------------------------------------------------------------
@@ -286,7 +275,7 @@ class EmbeddedDriver:
             consumers.append((attachment.consumer, listed))
         self._broker.commit_unit(wish, consumers, self.mailbox, answer)
 
-    def attach(self, wish: Wish, sink: Sink) -> "EmbeddedAttachment":
+    async def attach(self, wish: Wish, sink: Sink) -> "EmbeddedAttachment":
         seat = BrokerSink(self.mailbox, sink.on_slice, sink.on_closed, sink.on_revoked)
         consumer = self._broker.attach(
             wish.topic, wish.subscription, wish.policy, wish.start, wish.credit,
@@ -300,7 +289,7 @@ class EmbeddedDriver:
         attachment.on_detached = lambda: self._attachments.pop(attachment, None)
         return attachment
 
-    def follow(self, wish: Wish, follower: Follower) -> Following:
+    async def follow(self, wish: Wish, follower: Follower) -> Following:
         def seat(topic: str) -> Seat:
             # Called under the broker's lock, which the leg waits for before it is used.
             leg = Leg(topic, follower, self._broker.engine.lock)
@@ -324,8 +313,7 @@ class EmbeddedDriver:
         self.mailbox.deliver()
 
     async def ask(self, request: q.Request) -> Any:
-        handle = _HANDLERS[type(request)]
-        return await self._loop.run_in_executor(None, handle, self._broker, request)
+        return await self._loop.run_in_executor(None, answer_request, self._broker, request)
 
     async def close(self) -> None:
         if self._is_closed:
@@ -399,83 +387,3 @@ class EmbeddedAttachment:
 
 def _nothing(_answer: Any = None) -> None:
     """Nobody waits for this."""
-
-
-# -- questions -----------------------------------------------------------------------------------
-
-
-def _peek(broker: Broker, request: q.Peek) -> list[tuple[int, Frame]]:
-    left = request.limit
-    found: list[tuple[int, Frame]] = []
-    for partition, frame in broker.held(request.topic, request.partition, request.after):
-        if left <= 0:
-            break
-        if len(frame.offsets) > left:
-            frame = msgspec.structs.replace(  # noqa: PLW2901 - the part of it that is asked for
-                frame, offsets=frame.offsets[:left], indexes=frame.indexes[:left]
-            )
-        found.append((partition, frame))
-        left -= len(frame.offsets)
-    return found
-
-
-def _chooser(which: q.Filter) -> Callable[[Frame, Batch, int], bool]:
-    def choose(frame: Frame, view: Batch, index: int) -> bool:
-        if which.id is not None and frame.id_of(view, index) != which.id:
-            return False
-        if which.reason_contains is None:
-            return True
-        headers = (view.headers[index] if view.headers is not None else None) or {}
-        return which.reason_contains in headers.get(DEAD_REASON, "")
-
-    return choose
-
-
-def _redrive(broker: Broker, request: q.Redrive) -> int:
-    return broker.redrive(
-        request.topic, request.subscription, _chooser(request.which), request.limit,
-        is_dry=request.is_dry,
-    )  # fmt: skip
-
-
-def _purge_dead(broker: Broker, request: q.PurgeDead) -> int:
-    return broker.purge_dead(
-        request.topic, request.subscription, _chooser(request.which), request.limit,
-        is_dry=request.is_dry,
-    )  # fmt: skip
-
-
-_HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
-    q.CreateTopic: lambda b, r: b.create_topic(r.topic, r.partitions, r.policy),
-    q.AlterTopic: lambda b, r: b.alter_topic(r.topic, r.changes, r.partitions),
-    q.DeleteTopic: lambda b, r: b.delete_topic(r.topic),
-    q.ListTopics: lambda b, _: b.topics(),
-    q.DescribeTopic: lambda b, r: b.describe_topic(r.topic),
-    q.CreateSubscription: lambda b, r: b.create_subscription(
-        r.topic, r.subscription, r.policy, r.start
-    ),
-    q.AlterSubscription: lambda b, r: b.alter_subscription(r.topic, r.subscription, r.changes),
-    q.DeleteSubscription: lambda b, r: b.delete_subscription(r.topic, r.subscription),
-    q.ListSubscriptions: lambda b, r: b.subscriptions(r.topic),
-    q.OpenReader: lambda b, r: b.open_reader(r.topic, r.reader, r.owner, r.start),
-    q.DescribeReader: lambda b, r: b.describe_reader(r.topic, r.reader),
-    q.PlanRanges: lambda b, r: b.plan_ranges(
-        r.topic, r.reader, r.owner, r.max_messages, r.max_bytes, r.after
-    ),
-    q.ReadRange: lambda b, r: b.read_range(
-        r.topic, r.reader, r.owner, r.partition, r.start, r.end, r.bytes_max
-    ),
-    q.CommitReader: lambda b, r: b.commit_reader(r.topic, r.reader, r.owner, r.ends),
-    q.ReleaseReader: lambda b, r: b.release_reader(
-        r.topic, r.reader, r.owner, is_forced=r.is_forced
-    ),
-    q.Peek: _peek,
-    q.Redrive: _redrive,
-    q.PurgeDead: _purge_dead,
-    q.Stats: lambda b, _: b.stats(),
-    q.Seek: lambda b, r: b.seek(r.topic, r.subscription, r.to),
-    q.ConfirmTime: lambda b, _: b.confirm_time(),
-    q.Explain: lambda b, r: explain_topic(
-        b, r.topic, r.subscription, position=r.position, id=r.id, key=r.key, consumer=r.consumer
-    ),
-}

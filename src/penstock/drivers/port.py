@@ -5,18 +5,18 @@ driver can do is data, in Capabilities. Answers come back on that loop, by calli
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from penstock.batch.frame import Slice
-from penstock.drivers.requests import Request
 from penstock.vocabulary import limits
-from penstock.vocabulary.claims import Claim, Refusal, Revoked
+from penstock.vocabulary.claims import Claim, Refusal, Renewal, Revoked
 from penstock.vocabulary.message import Durability, Kind
-from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import Cause, Ranges
+from penstock.vocabulary.requests import Request
 from penstock.vocabulary.units import UnitWish
+from penstock.vocabulary.wishes import Wish
 
 Answer = Callable[[Any], None]
 """Called once, on the client's loop, with the result or with an exception object; a driver answers
@@ -47,50 +47,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     message_bytes_max: int = limits.BODY_BYTES_MAX
 
 
-class Stored(Protocol):
-    """The answer to a publish."""
-
-    @property
-    def base(self) -> int | None:
-        """Offset of the first stored message; None when the place of a duplicate is forgotten."""
-        ...
-
-    @property
-    def durability(self) -> Durability:
-        """How safe the messages are."""
-        ...
-
-    @property
-    def is_duplicate(self) -> bool:
-        """True when the whole batch was stored before."""
-        ...
-
-    @property
-    def kept(self) -> tuple[int, ...] | None:
-        """Indexes of the messages that were stored, when not all were."""
-        ...
-
-    @property
-    def places(self) -> dict[int, int] | None:
-        """Offsets of messages that were stored before, by their index, where known."""
-        ...
-
-
-class Wish(NamedTuple):
-    """What a consumer asks for when it attaches."""
-
-    topic: str
-    subscription: str | None
-    policy: SubscriptionPolicy | None
-    """None = whatever the subscription has; the default for a new one."""
-    start: Any
-    credit: int
-    credit_bytes: int
-    consumer: str
-    is_named: bool = False
-    """The application chose the consumer's name: kind `multicast` remembers it."""
-
-
 class Sink(Protocol):
     """Where a consumer's messages and bad news go. Called on the client's loop, if not said."""
 
@@ -112,14 +68,6 @@ class Sink(Protocol):
         Comes in order with the slices.
         """
         ...
-
-
-class Renewal(NamedTuple):
-    """Messages of one lease that need more time; `end` None = to the end of the lease."""
-
-    lease_id: int
-    start: int
-    end: int | None
 
 
 class Attachment(Protocol):
@@ -211,7 +159,7 @@ class Driver(Protocol):
         """
         ...
 
-    def attach(self, wish: Wish, sink: Sink) -> Attachment:
+    def attach(self, wish: Wish, sink: Sink) -> Awaitable[Attachment]:
         """Joins a subscription; creates topic and subscription when missing."""
         ...
 
@@ -231,7 +179,7 @@ class Driver(Protocol):
 class PatternDriver(Protocol):
     """What a driver whose capabilities say `has_patterns` can do besides."""
 
-    def follow(self, wish: Wish, follower: Follower) -> Following:
+    def follow(self, wish: Wish, follower: Follower) -> Awaitable[Following]:
         """Joins a subscription over a pattern: every topic that matches now or later.
 
         `wish.topic` is the pattern. Each topic is an attachment of its own with the whole credit.

@@ -34,3 +34,37 @@ class Refusal(NamedTuple):
     partition: int
     offset: int
     why: str
+
+
+class Renewal(NamedTuple):
+    """Messages of one lease that need more time; `end` None = to the end of the lease."""
+
+    lease_id: int
+    start: int
+    end: int | None
+
+
+class Held(NamedTuple):
+    """Messages of one lease that a consumer still had when its connection ended."""
+
+    lease_id: int
+    partition: int
+    attempt: int
+    ranges: Ranges
+
+
+class Returning(NamedTuple):
+    """Who a consumer was before its connection ended, and what it still holds."""
+
+    generation: int
+    """The start of the broker that attached it."""
+    consumer_id: int
+    held: list[Held]
+
+
+class Kept(NamedTuple):
+    """What a consumer that returned still holds, under a new lease."""
+
+    old_lease_id: int
+    lease_id: int
+    ranges: Ranges

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.drivers.mailbox import LoopMailbox
+from penstock.broker.loop_mailbox import LoopMailbox
 
 
 def test_letters_from_another_thread_arrive_in_order() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 Letter = tuple[Callable[[Any], None], Any]
 
-log = logging.getLogger("penstock.drivers")
+log = logging.getLogger("penstock.broker")
 
 
 class LoopMailbox:

@@ -1,15 +1,9 @@
-"""Questions to a broker are values, and the embedded driver answers every one."""
+"""Questions to a broker are values."""
 
 import pickle
-from typing import get_args
 
-from penstock.drivers import embedded
-from penstock.drivers import requests as q
+from penstock.vocabulary import requests as q
 from penstock.vocabulary.policy import SubscriptionPolicy
-
-
-def test_the_embedded_driver_answers_every_request() -> None:
-    assert set(get_args(q.Request)) == set(embedded._HANDLERS)
 
 
 def test_requests_travel() -> None:

@@ -1,0 +1,1 @@
+"""Sockets: the broker on a network."""

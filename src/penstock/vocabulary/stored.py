@@ -1,0 +1,16 @@
+"""What a broker answers to a publish."""
+
+import msgspec
+
+from penstock.vocabulary.message import Durability
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """Answer to a publish: offsets from `base` on; None when a duplicate's place is forgotten."""
+
+    base: int | None
+    durability: Durability
+    is_duplicate: bool
+    kept: tuple[int, ...] | None = None
+    places: dict[int, int] | None = None
+    """Offsets of messages that were stored before, by their index, where known."""

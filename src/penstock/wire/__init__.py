@@ -1,0 +1,1 @@
+"""Bytes and commands: what travels between a client and a server, pure."""

@@ -41,7 +41,7 @@ servers: ## start the servers the tests need
 	@echo "This version needs no servers: Penstock runs inside the Python process."
 
 lock: ## resolve the dependencies of pyproject.toml again (needs uv)
-	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 \
 		--fork-strategy fewest --generate-hashes --no-header --quiet --upgrade \
 		--output-file requirements/dev.lock
 

@@ -35,7 +35,7 @@ def test_several_tasks_share_one_subscription() -> None:
 
                 async def consume(mine: list[int]) -> None:
                     async for message in deliveries:
-                        mine.append(message.offset)
+                        mine.append(message.at)
                         message.ack()
                         await asyncio.sleep(0)
 

@@ -121,7 +121,7 @@ def test_threads_may_settle_and_nothing_is_lost() -> None:
 
         def work(mine: list[ReceivedMessage]) -> None:
             for message in mine:
-                if message.offset % 10 == 7:
+                if message.at % 10 == 7:
                     message.nack()
                 else:
                     message.ack()
@@ -134,8 +134,8 @@ def test_threads_may_settle_and_nothing_is_lost() -> None:
         await asyncio.sleep(0.02)
         acked = {o for _, ranges in scene.recorder.acked for a, b in ranges for o in range(a, b)}
         back = {o for row in scene.recorder.given_back for a, b in row[1] for o in range(a, b)}
-        assert acked == {m.offset for m in messages if m.offset % 10 != 7}
-        assert back == {m.offset for m in messages if m.offset % 10 == 7}
+        assert acked == {m.at for m in messages if m.at % 10 != 7}
+        assert back == {m.at for m in messages if m.at % 10 == 7}
         assert scene.settling.holds == {}
 
     asyncio.run(scenario())

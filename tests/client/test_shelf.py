@@ -158,11 +158,11 @@ def test_each_key_leaves_in_order_whatever_stops(keys: str, data: st.DataObject)
             case "take":
                 message = shelf.take()
                 if message is not None:
-                    name = keys[message.offset]
+                    name = keys[message.at]
                     assert name not in stopped
                     assert not is_single or name not in [keys[o] for o in running if name != "."]
-                    got.append(message.offset)
-                    running.append(message.offset)
+                    got.append(message.at)
+                    running.append(message.at)
             case "stop" if names:
                 stopped.append(data.draw(st.sampled_from(names)))
                 shelf.stop([key_of(stopped[-1])])
@@ -192,7 +192,7 @@ def some(shelf: Shelf, count: int) -> list[int]:
             _, pieces = taken
             found += [o for sheet, low, high in pieces for o in sheet.frame.offsets[low:high]]
         elif (message := shelf.take()) is not None:
-            found.append(message.offset)
+            found.append(message.at)
         else:
             break
     return found

@@ -128,7 +128,7 @@ def test_a_key_always_goes_to_the_same_partition_and_keeps_its_order(broker: Mem
             async with client.subscribe("orders", "billing") as deliveries:
                 got = await receive_all(deliveries)
                 for number in range(7):
-                    mine = [m.offset for m in got if m.key == f"key-{number}"]
+                    mine = [m.at for m in got if m.key == f"key-{number}"]
                     assert mine == sorted(mine)
                 at = {(m.partition, m.offset): m.body for m in got}
                 for message, receipt in zip(keyed, receipts, strict=True):

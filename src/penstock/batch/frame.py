@@ -11,6 +11,10 @@ from penstock.vocabulary.message import render_id
 from penstock.vocabulary.records import Copied, Published
 
 
+Mark = tuple[int | None, str]
+"""Offset and position of a message, in the words of a broker that is not ours."""
+
+
 class Frame(msgspec.Struct, frozen=True, gc=False):
     """Messages `offsets[i]` = number `indexes[i]` of the batch."""
 
@@ -21,6 +25,8 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     publisher: bytes
     epoch: int
     sequence: int
+    marks: Sequence[Mark] | None = None
+    """Where the broker itself says each message of the batch is, when offsets do not tell."""
 
     def id_of(self, view: Batch, index: int) -> str:
         """The given id of a message, or the one rendered from its publisher."""

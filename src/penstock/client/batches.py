@@ -33,7 +33,7 @@ class ReceivedBatch(Sequence[ReceivedMessage]):
     def append(self, message: ReceivedMessage) -> None:
         """Puts one message that was taken out of its hold into the batch."""
         sheet = message._sheet  # noqa: SLF001 - a batch is several of them
-        at = bisect_left(sheet.frame.offsets, message.offset)
+        at = bisect_left(sheet.frame.offsets, message.at)
         if not self._holds or self._holds[-1][0] is not sheet.hold:
             self._holds.append((sheet.hold, []))
         pieces = self._holds[-1][1]

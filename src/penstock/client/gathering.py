@@ -8,7 +8,7 @@ publisher never waits: with nothing under way its message goes at once.
 from asyncio import AbstractEventLoop, Future
 from typing import Any, Final
 
-from penstock.client.receipts import place_of
+from penstock.client.receipts import spelled_place
 from penstock.vocabulary.errors import PenstockError
 from penstock.vocabulary.limits import KIB
 from penstock.vocabulary.message import Receipt
@@ -55,9 +55,9 @@ class Gathered:
             if not future.done():
                 if is_plain:
                     offset = base + index
+                    position = f"{partition}:{offset}"
                 else:
-                    offset, is_duplicate = place_of(stored, index)
-                position = "" if offset is None else f"{partition}:{offset}"
+                    offset, position, is_duplicate = spelled_place(stored, partition, index)
                 id = f"{id_start}{sequence + index:x}"
                 future.set_result(
                     Receipt(topic, partition, offset, position, id, durability, is_duplicate)

@@ -146,7 +146,7 @@ class DeliveriesByKey(Deliveries):
     def finish(self, message: ReceivedMessage) -> None:
         """In push: the handler is done with this message. On the loop's thread."""
         hold = message._sheet.hold  # noqa: SLF001 - a message is the other half of its hold
-        self._shelf.finish(cast("KeyedHold", hold), message.offset)
+        self._shelf.finish(cast("KeyedHold", hold), message.at)
         self._wake(1)
 
 

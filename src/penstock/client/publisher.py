@@ -17,7 +17,7 @@ from penstock.client.gathering import COUNT_CUT as GATHER_COUNT
 from penstock.client.gathering import Gathered, fresh
 from penstock.client.growth import Flights, repack
 from penstock.client.packing import partition_of
-from penstock.client.receipts import Parcel, Receipts, Sent
+from penstock.client.receipts import Parcel, Receipts, Sent, spelled_place
 from penstock.drivers.port import Answer, Attachment, Driver, UnitDriver
 from penstock.vocabulary import names
 from penstock.vocabulary.claims import Claim
@@ -156,16 +156,11 @@ class Publisher:
         except StaleMap as refused:
             await self._adopt(route, partitions, refused)
             return await self.publish_alone(route, self.choose(route, key, id), batch, id, key)
-        offset = stored.base
+        offset, position, is_duplicate = spelled_place(stored, partition, 0)
         return Receipt(
-            route.topic,
-            partition,
-            offset,
-            "" if offset is None else f"{partition}:{offset}",
-            id or f"{id_start}{sequence:x}",
-            stored.durability,
-            stored.is_duplicate,
-        )
+            route.topic, partition, offset, position, id or f"{id_start}{sequence:x}",
+            stored.durability, is_duplicate,
+        )  # fmt: skip
 
     def gather(self, topic: str, body: bytes) -> "Future[Receipt] | None":
         """Sends a body together with others of this moment; None when it should go alone."""

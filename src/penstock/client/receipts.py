@@ -36,6 +36,15 @@ def place_of(stored: Stored, at: int) -> tuple[int | None, bool]:
     return (base + kept.index(at), False) if at in kept else (None, True)
 
 
+def spelled_place(stored: Stored, partition: int, at: int) -> tuple[int | None, str, bool]:
+    """Offset and position of a batch's message, and whether it was stored before."""
+    offset, is_duplicate = place_of(stored, at)
+    if stored.marks is not None:
+        offset, position = stored.marks[at]
+        return offset, position, is_duplicate or (stored.kept is not None and at not in stored.kept)
+    return offset, "" if offset is None else f"{partition}:{offset}", is_duplicate
+
+
 class Receipts(Sequence[Receipt]):
     """One receipt for each message, in the order of the list; made when looked at."""
 
@@ -76,14 +85,14 @@ class Receipts(Sequence[Receipt]):
     def _receipt(self, index: int) -> Receipt:
         sent, at = self._place(index)
         stored, partition = sent.stored, sent.parcel.partition
-        offset, is_duplicate = place_of(stored, at)
+        offset, position, is_duplicate = spelled_place(stored, partition, at)
         message = self._messages[index]
         given = message.id if isinstance(message, Message) else None
         return Receipt(
             self._topic,
             partition,
             offset,
-            "" if offset is None else f"{partition}:{offset}",
+            position,
             given or render_id(sent.publisher, sent.epoch, sent.sequence + at),
             stored.durability,
             is_duplicate,

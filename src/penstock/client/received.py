@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import msgspec
 
 from penstock.batch import Batch
-from penstock.batch.frame import Frame, Slice
+from penstock.batch.frame import Frame, Mark, Slice
 from penstock.client import decoding
 from penstock.vocabulary.errors import AlreadySettled, NotLeased
 from penstock.vocabulary.records import Cause, Ranges
@@ -58,7 +58,8 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
     """
 
     _sheet: "Sheet"
-    offset: int
+    at: int
+    """Its number among the messages of this consumer's partition: settling goes by it."""
     body: bytes | None
     """The body; None when the message has none."""
     _is_settled: bool = False
@@ -74,43 +75,50 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
         return self._sheet.hold.partition
 
     @property
+    def offset(self) -> int | None:
+        """Its number in the partition; None when the broker does not number its messages."""
+        mark = self._sheet.mark_of(self.at)
+        return self.at if mark is None else mark[0]
+
+    @property
     def position(self) -> str:
         """Where it is, as text: a subscription may start here."""
-        return f"{self._sheet.hold.partition}:{self.offset}"
+        mark = self._sheet.mark_of(self.at)
+        return f"{self._sheet.hold.partition}:{self.at}" if mark is None else mark[1]
 
     @property
     def id(self) -> str:
         """The id its publisher gave, or the one made from publisher and sequence."""
         sheet = self._sheet
-        return sheet.frame.id_of(sheet.view, sheet.index_of(self.offset))
+        return sheet.frame.id_of(sheet.view, sheet.index_of(self.at))
 
     @property
     def key(self) -> bytes | str | None:
         """The key, as it was published."""
-        key: bytes | str | None = self._sheet.value(self._sheet.view.keys, self.offset)
+        key: bytes | str | None = self._sheet.value(self._sheet.view.keys, self.at)
         return key
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers; empty when it has none."""
-        return self._sheet.value(self._sheet.view.headers, self.offset) or {}
+        return self._sheet.value(self._sheet.view.headers, self.at) or {}
 
     @property
     def priority(self) -> int:
         """The priority; 0 when none was given."""
-        return self._sheet.value(self._sheet.view.priorities, self.offset) or 0
+        return self._sheet.value(self._sheet.view.priorities, self.at) or 0
 
     @property
     def published_at(self) -> float:
         """Unix seconds of the first publish."""
         sheet = self._sheet
-        return sheet.frame.published_at_of(sheet.view, sheet.index_of(self.offset)) / 1000
+        return sheet.frame.published_at_of(sheet.view, sheet.index_of(self.at)) / 1000
 
     @property
     def attempt(self) -> int:
         """Which delivery this is, from 1 on."""
         sheet = self._sheet
-        return sheet.hold.attempt or sheet.value(sheet.view.attempts, self.offset) or 0
+        return sheet.hold.attempt or sheet.value(sheet.view.attempts, self.at) or 0
 
     @property
     def is_settled(self) -> bool:
@@ -144,7 +152,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
             return
         # Between the look above and this line no other thread runs: there is no call in between.
         self._is_settled = True
-        hold.acked.append(self.offset)
+        hold.acked.append(self.at)
         settler.unsent += 1
         if not hold.is_dirty or settler.unsent >= settler.unsent_max:
             settler.collect(hold)
@@ -215,6 +223,11 @@ class Sheet:
         """Where a message stands in its batch."""
         frame = self.frame
         return frame.indexes[bisect_left(frame.offsets, offset)]
+
+    def mark_of(self, at: int) -> Mark | None:
+        """Where the broker says a message is; None when its number says it."""
+        marks = self.frame.marks
+        return None if marks is None else marks[self.index_of(at)]
 
     def value(self, column: Sequence[Any] | None, offset: int) -> Any:
         """What a column says about a message; None when the column is absent."""

@@ -105,7 +105,7 @@ class Settling:
     def ack_up_to(self, message: ReceivedMessage) -> None:
         """Acks what was handed out on the message's partition, up to this message."""
         message.settle()
-        partition, upto = message.partition, message.offset
+        partition, upto = message.partition, message.at
         for hold in list(self.holds.values()):
             if hold.partition == partition and hold.start <= upto:
                 offsets = [o for o in hold.handed_offsets() if o <= upto]
@@ -180,7 +180,7 @@ class Settling:
         check_reason(reason)
         message.settle()
         hold = message._sheet.hold  # noqa: SLF001 - a message is the other half of its settling
-        claim = self._claim(hold, [message.offset])
+        claim = self._claim(hold, [message.at])
         if claim is None and self.is_once:
             return
         if claim is None:
@@ -235,7 +235,7 @@ class Settling:
                 f"extend needs seconds above 0 and up to {EXTEND_S_MAX:.0f}, not {seconds!r}"
             )
         lease_id = message._sheet.hold.lease_id  # noqa: SLF001 - see give_back
-        renewal = Renewal(lease_id, message.offset, message.offset + 1)
+        renewal = Renewal(lease_id, message.at, message.at + 1)
         self._attached().extend([renewal], seconds)
 
     def renew(self) -> None:
@@ -323,7 +323,7 @@ def _bits(offsets: list[int], low: int, high: int) -> int:
 def _by_hold(messages: list[ReceivedMessage]) -> list[tuple[Hold, list[int]]]:
     found: dict[Hold, list[int]] = {}
     for message in messages:
-        found.setdefault(message._sheet.hold, []).append(message.offset)  # noqa: SLF001
+        found.setdefault(message._sheet.hold, []).append(message.at)  # noqa: SLF001
     return [(hold, sorted(offsets)) for hold, offsets in found.items()]
 
 

@@ -134,7 +134,7 @@ class Row:
     @property
     def is_dropped(self) -> bool:
         """True when it was taken back before it was handed out."""
-        return bool(self.hold.done & self.hold.bit(self.message.offset))
+        return bool(self.hold.done & self.hold.bit(self.message.at))
 
 
 class Shelf:
@@ -188,10 +188,10 @@ class Shelf:
                 return None
             heappop(self._heads)
             row = self._lines[key].popleft()
-            row.hold.given |= row.hold.bit(row.message.offset)
+            row.hold.given |= row.hold.bit(row.message.at)
             if self._is_single and key[0] >= 0:
                 self._busy.add(key)
-                self._running[row.hold, row.message.offset] = key
+                self._running[row.hold, row.message.at] = key
             self._offer(key)
             return row.message
 

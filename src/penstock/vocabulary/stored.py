@@ -14,3 +14,5 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     kept: tuple[int, ...] | None = None
     places: dict[int, int] | None = None
     """Offsets of messages that were stored before, by their index, where known."""
+    marks: tuple[tuple[int | None, str], ...] | None = None
+    """Offset and position of each message, from a broker whose offsets do not rise one by one."""

@@ -10,7 +10,6 @@ from penstock.batch.view import Batch
 from penstock.vocabulary.message import render_id
 from penstock.vocabulary.records import Copied, Published
 
-
 Mark = tuple[int | None, str]
 """Offset and position of a message, in the words of a broker that is not ours."""
 

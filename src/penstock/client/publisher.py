@@ -28,6 +28,7 @@ from penstock.vocabulary.errors import (
     PublishFailed,
     StaleMap,
     StorageError,
+    Unconfirmed,
 )
 from penstock.vocabulary.limits import ID_BYTES_MAX
 from penstock.vocabulary.message import Receipt, render_id
@@ -361,8 +362,8 @@ class Publisher:
                 fate.moved.extend(parcel.indexes)
             else:
                 fate.note(answer)
-                # Only a store that failed half-way leaves the fate of a batch open.
-                is_open = isinstance(answer, StorageError)
+                # A store that failed half-way, or a broker that fell silent, leaves its fate open.
+                is_open = isinstance(answer, StorageError | Unconfirmed)
                 (fate.unknown if is_open else fate.refused).extend(parcel.indexes)
 
 

@@ -2,13 +2,22 @@
 
 from asyncio import get_running_loop
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Final
 
+from penstock.drivers.foreign.address import Address, parse, without_credentials
 from penstock.drivers.port import Driver
 from penstock.vocabulary.errors import InvalidArgument, Unsupported
 
 EMBEDDED: Final = ("file", "memory")
-LATER: Final = ("kafka", "kubemq", "mqtt", "nats", "penstock", "pubsub", "redis")
+FOREIGN: Final = {
+    "nats": "penstock.drivers.nats",
+    "redis": "penstock.drivers.redis",
+    "rediss": "penstock.drivers.redis",
+}
+"""Scheme → the package that carries it. Its `PORT` and `OPTIONS` tell what a URL may say; the SDK
+is imported by its module `carrier` only, whose `connect(address)` opens a connection."""
+LATER: Final = ("kafka", "kubemq", "mqtt", "penstock", "pubsub")
 """Schemes that are known and not available in this version."""
 
 
@@ -17,31 +26,51 @@ def check_url(url: str) -> str:
     if not isinstance(url, str) or not url:
         raise InvalidArgument(f"a URL must be text such as 'file:./data', not {url!r}")
     scheme, mark, rest = url.partition(":")
+    shown = without_credentials(url)
     if not mark:
         raise InvalidArgument(
             f"{url!r} is not a URL: it has no scheme; for a folder write 'file:{url}'"
         )
+    if scheme in FOREIGN:
+        address_of(url)
+        return scheme
     if scheme in LATER:
         raise Unsupported(
             f"{scheme}: URLs are not available in this version; use 'file:DIR' or 'memory:'"
         )
     if scheme not in EMBEDDED:
-        close = get_close_matches(scheme.lower(), [*EMBEDDED, *LATER], n=1)
+        close = get_close_matches(scheme.lower(), [*EMBEDDED, *FOREIGN, *LATER], n=1)
+        rest = shown.partition(":")[2]
         hint = f"did you mean '{close[0]}:{rest}'?" if close else "use 'file:DIR' or 'memory:'"
-        raise InvalidArgument(f"unknown scheme {scheme!r} in URL {url!r}; {hint}")
+        raise InvalidArgument(f"unknown scheme {scheme!r} in URL {shown!r}; {hint}")
     if "?" in rest:
         raise InvalidArgument(f"{url!r} has options after '?', but {scheme}: URLs take none")
     return scheme
+
+
+def address_of(url: str) -> Address:
+    """The parts of a foreign broker's URL. Raises InvalidArgument."""
+    package = import_module(FOREIGN[url.partition(":")[0]])
+    return parse(url, package.PORT, package.OPTIONS)
 
 
 async def open_driver(url: str) -> Driver:
     """A connection of the running loop to the broker the URL names.
 
     Raises InvalidArgument, Unsupported, and what opening a store raises: NotAStore, StoreInUse,
-    StoreTooNew, StoreDamaged.
+    StoreTooNew, StoreDamaged; what reaching a broker raises: Unavailable, AccessRefused.
     """
-    check_url(url)
-    # Every scheme of this version is embedded. The import waits until a store is really opened.
+    scheme = check_url(url)
+    if scheme in FOREIGN:
+        return await _open_foreign(scheme, url)
+    # The import waits until a store is really opened.
     from penstock.drivers.embedded import open_embedded  # noqa: PLC0415
 
     return await open_embedded(url, get_running_loop())
+
+
+async def _open_foreign(scheme: str, url: str) -> Driver:
+    from penstock.drivers.foreign.driver import open_foreign  # noqa: PLC0415 - as above
+
+    connect = import_module(f"{FOREIGN[scheme]}.carrier").connect
+    return await open_foreign(connect, address_of(url))

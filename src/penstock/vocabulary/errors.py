@@ -197,6 +197,12 @@ class PublisherForgotten(UsageError):
     code = "publisher-forgotten"
 
 
+class AccessRefused(UsageError):
+    """The broker refused the credentials, or the rights of this user."""
+
+    code = "access-refused"
+
+
 # -- bytes --------------------------------------------------------------------------------------
 
 
@@ -227,6 +233,12 @@ class Draining(Unavailable):
     """The broker is stopping and takes no new work."""
 
     code = "draining"
+
+
+class Unconfirmed(Unavailable):
+    """The broker did not answer in time: the messages may or may not be stored."""
+
+    code = "unconfirmed"
 
 
 class DiskFull(Unavailable):

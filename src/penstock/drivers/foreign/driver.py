@@ -1,0 +1,220 @@
+"""A driver for a foreign broker: our Driver port, once, on top of any carrier."""
+
+import asyncio
+from asyncio import AbstractEventLoop, get_running_loop
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from penstock.drivers.foreign.address import Address
+from penstock.drivers.foreign.attachment import ForeignAttachment, wall_ms
+from penstock.drivers.foreign.carrier import Carrier, Seat, Sender
+from penstock.drivers.foreign.desk import Desk
+from penstock.drivers.foreign.envelope import letters_of, seal
+from penstock.drivers.foreign.following import ForeignFollowing
+from penstock.drivers.foreign.lanes import Bundle, Lanes
+from penstock.drivers.foreign.office import Office
+from penstock.drivers.port import Answer, Attachment, Capabilities, Follower, Following, Sink
+from penstock.vocabulary import names
+from penstock.vocabulary.claims import Claim
+from penstock.vocabulary.errors import (
+    InvalidArgument,
+    SubscriptionConflict,
+    TooLarge,
+    Unavailable,
+    Unsupported,
+)
+from penstock.vocabulary.message import Kind
+from penstock.vocabulary.policy import SubscriptionPolicy
+from penstock.vocabulary.requests import Request
+from penstock.vocabulary.units import UnitWish
+from penstock.vocabulary.wishes import Wish
+
+PAUSE_S_FIRST: Final = 0.05
+PAUSE_S_MAX: Final = 1.0
+HEADER_BYTES: Final = 4
+"""What a header takes of a broker's largest message besides its name and value."""
+
+
+async def open_foreign(
+    connect: Callable[[Address], Awaitable[Carrier]], address: Address
+) -> "ForeignDriver":
+    """A driver over a new connection, tried for as long as the URL says.
+
+    Raises Unavailable, AccessRefused, InvalidArgument.
+    """
+    loop = get_running_loop()
+    deadline = loop.time() + address.connect_s
+    pause = PAUSE_S_FIRST
+    while True:
+        try:
+            return ForeignDriver(await connect(address), loop, address.publish_s)
+        except Unavailable as error:
+            if loop.time() + pause > deadline:
+                raise Unavailable(
+                    f"{address.text} could not be reached in {address.connect_s:g} s: {error}; "
+                    "start the server or correct the URL; its option connect_s= says how long to "
+                    "try"
+                ) from error
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, PAUSE_S_MAX)
+
+
+class ForeignDriver:
+    """One client's connection to a foreign broker."""
+
+    def __init__(self, carrier: Carrier, loop: AbstractEventLoop, publish_s: float) -> None:
+        self._carrier = carrier
+        self._loop = loop
+        self._office = Office(carrier)
+        self._lanes = Lanes(
+            carrier, loop, publish_s, self._office.ensure_topic, self._office.forget_topic
+        )
+        self._attachments: dict[ForeignAttachment, None] = {}
+        self._followings: dict[ForeignFollowing, None] = {}
+        self._is_closed = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._carrier.capabilities
+
+    @property
+    def carrier(self) -> Carrier:
+        """The connection itself."""
+        return self._carrier
+
+    @property
+    def wall(self) -> int:
+        return wall_ms()
+
+    def partitions(self, topic: str) -> int:
+        return self._office.partitions(topic)
+
+    def has_room(self) -> bool:
+        return self._lanes.has_room()
+
+    def when_room(self, answer: Answer) -> None:
+        self._lanes.when_room(answer)
+
+    def publish(  # noqa: PLR0913, PLR0917 - as wide as the port
+        self, topic: str, partition: int, batch: bytes, count: int,  # noqa: ARG002
+        publisher: bytes, epoch: int,
+        sequence: int, answer: Answer, partitions: int = 0,  # noqa: ARG002
+    ) -> None:  # fmt: skip
+        letters = letters_of(batch, publisher, epoch, sequence)
+        limit = self.capabilities.message_bytes_max
+        for letter in letters:
+            letter.partition = partition
+            if letter.size + HEADER_BYTES * 8 > limit // 2:
+                check_size(topic, letter.size + _header_bytes(seal(letter)), limit)
+        self._lanes.put(topic, Bundle(letters, len(batch), Sender(publisher, epoch), answer))
+
+    async def attach(self, wish: Wish, sink: Sink) -> ForeignAttachment:
+        attachment = await self.seat(wish)
+        attachment.start(sink)
+        return attachment
+
+    async def seat(self, wish: Wish) -> ForeignAttachment:
+        """A consumer that gets nothing before it is started."""
+        policy = wish.policy or SubscriptionPolicy()
+        subscription, start = wish.subscription, wish.start
+        if policy.kind is Kind.MULTICAST:
+            subscription, start = _member(wish), "latest" if start is None else start
+        await self._office.ensure_topic(wish.topic)
+        if subscription is not None:
+            row = await self._office.find_subscription(wish.topic, subscription)
+            if row is None:
+                start = "earliest" if start is None else start
+                await self._office.create_subscription(wish.topic, subscription, policy, start)
+            else:
+                _check_same(wish, subscription, policy, row.policy)
+                policy = row.policy
+        start = "latest" if start is None else start
+        feed = await self._carrier.open_feed(
+            Seat(wish.topic, subscription, policy, start, wish.consumer)
+        )
+        desk = Desk(
+            wish.topic, subscription, wish.consumer, policy, wish.credit, wish.credit_bytes,
+            self._carrier.traits,
+        )  # fmt: skip
+        attachment = ForeignAttachment(
+            desk, feed, self._loop, lambda gone: self._attachments.pop(gone, None)
+        )
+        self._attachments[attachment] = None
+        return attachment
+
+    async def follow(self, wish: Wish, follower: Follower) -> Following:
+        """Joins every topic that matches a pattern; new ones are looked for once a second."""
+        following = ForeignFollowing(
+            wish, follower, self._office, self.seat, self._loop,
+            lambda gone: self._followings.pop(gone, None),
+        )  # fmt: skip
+        self._followings[following] = None
+        await following.start()
+        return following
+
+    def commit_unit(
+        self, wish: UnitWish, claims: list[tuple[Attachment, list[Claim]]], answer: Answer
+    ) -> None:
+        """Only for carriers with transactions."""
+        raise Unsupported(f"{self.capabilities.scheme}: URLs have no transactions")
+
+    def deliver(self) -> None:
+        """Answers are given as they come."""
+
+    async def ask(self, request: Request) -> Any:
+        return await self._office.answer(request)
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if get_running_loop() is not self._loop:
+            return  # its tasks died with their loop, and the connection with them
+        for following in list(self._followings):
+            following.leave()
+        await self._lanes.close()
+        await asyncio.gather(*(each.lose() for each in list(self._attachments)))
+        await self._carrier.close()
+
+
+def check_size(topic: str, size: int, limit: int) -> None:
+    """Raises TooLarge when a broker cannot take a message of this size."""
+    if size > limit:
+        raise TooLarge(
+            f"a message of {size} bytes for topic {topic!r}, headers included, is over the "
+            f"limit of {limit} of this broker"
+        )
+
+
+def _header_bytes(headers: dict[str, str]) -> int:
+    return sum(len(name) + len(value) + HEADER_BYTES for name, value in headers.items())
+
+
+def _member(wish: Wish) -> str | None:
+    """Kind multicast: a named consumer has a durable place of its own, others begin now."""
+    if not wish.is_named or wish.subscription is None:
+        return None
+    return names.check_member(wish.topic, wish.subscription, wish.consumer)
+
+
+def _check_same(
+    wish: Wish, subscription: str, asked: SubscriptionPolicy, found: SubscriptionPolicy
+) -> None:
+    if wish.policy is None:
+        return
+    for name in ("kind", "qos"):
+        ours, theirs = getattr(asked, name), getattr(found, name)
+        if ours != theirs:
+            raise SubscriptionConflict(
+                f"subscription {subscription!r} of topic {wish.topic!r} has {name} {theirs!s}, not "
+                f"{ours!s}: use another name, or delete it first"
+            )
+
+
+def check_attached(known: dict[ForeignAttachment, None], attachment: Attachment) -> None:
+    """Raises InvalidArgument when a unit acks what another client received."""
+    if attachment not in known:
+        raise InvalidArgument(
+            "a message of the unit was received by another client, or its subscription was closed "
+            "since: ack messages with the client that received them"
+        )

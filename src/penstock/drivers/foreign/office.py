@@ -1,0 +1,372 @@
+"""What a client asks of a foreign broker besides messages: topics, subscriptions, dead letters.
+
+The rules are those of our own broker, put together from the few things a carrier can do.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from penstock.batch import encode_columns
+from penstock.batch.frame import Frame
+from penstock.drivers.foreign.carrier import Carrier, SubscriptionRow, TopicRow
+from penstock.drivers.foreign.envelope import DEAD_MARK, Letter, columns_of
+from penstock.vocabulary import names
+from penstock.vocabulary import requests as q
+from penstock.vocabulary.errors import (
+    InvalidArgument,
+    PartitionsOnlyGrow,
+    SubscriptionConflict,
+    SubscriptionInUse,
+    TopicExists,
+    TopicInUse,
+    UnknownSubscription,
+    UnknownTopic,
+    Unsupported,
+)
+from penstock.vocabulary.filters import is_pattern
+from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+
+DEAD_PAGE: Final = 500
+"""Dead letters looked at together."""
+ALL: Final = 1 << 30
+
+
+class Office:
+    """The administrative half of a ForeignDriver."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        self._known: dict[str, int] = {}
+        """Topics that are certainly there, and their partitions."""
+
+    async def answer(self, request: q.Request) -> Any:
+        """Does what is asked. Raises Unsupported for what a foreign broker cannot tell."""
+        handler = _HANDLERS.get(type(request))
+        if handler is None:
+            what = type(request).__name__
+            raise Unsupported(f"{self._scheme}: URLs cannot do this: {_SAID.get(what, what)}")
+        return await handler(self, request)
+
+    @property
+    def _scheme(self) -> str:
+        return self._carrier.capabilities.scheme
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has, as far as is known."""
+        return self._known.get(topic, 1)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was found missing."""
+        self._known.pop(topic, None)
+
+    async def ensure_topic(self, topic: str) -> None:
+        """Creates a topic when it is missing."""
+        if topic in self._known:
+            return
+        row = await self._carrier.find_topic(topic)
+        if row is None:
+            policy = TopicPolicy()
+            if names.is_dead_topic(topic):
+                source, _, subscription = topic.partition(names.DEAD_MARK)
+                policy = TopicPolicy(retain_s=None, dead_of=f"{source}\n{subscription}")
+            await self._carrier.put_topic(topic, 1, policy)
+            self._known[topic] = 1
+        else:
+            self._known[topic] = row.partitions
+
+    async def topic_names(self) -> list[str]:
+        """Every topic."""
+        return sorted(row.topic for row in await self._carrier.list_topics())
+
+    async def _topic(self, topic: str) -> TopicRow:
+        row = await self._carrier.find_topic(topic)
+        if row is None:
+            self.forget_topic(topic)
+            raise UnknownTopic(
+                f"there is no topic {topic!r}: publish or subscribe to it once, or create it"
+            )
+        return row
+
+    async def _create_topic(self, request: q.CreateTopic) -> None:
+        row = await self._carrier.find_topic(request.topic)
+        if row is None:
+            await self._carrier.put_topic(request.topic, request.partitions, request.policy)
+            self._known[request.topic] = request.partitions
+        elif (row.partitions, row.policy) != (request.partitions, request.policy):
+            raise TopicExists(
+                f"topic {request.topic!r} exists with {row.partitions} partition(s) and policy "
+                f"{msgspec.to_builtins(row.policy)}; change it with alter_topic"
+            )
+
+    async def _alter_topic(self, request: q.AlterTopic) -> None:
+        row = await self._topic(request.topic)
+        partitions = request.partitions or row.partitions
+        if partitions < row.partitions:
+            raise PartitionsOnlyGrow(
+                f"topic {request.topic!r} has {row.partitions} partitions, which cannot become "
+                f"{partitions}"
+            )
+        await self._carrier.put_topic(
+            request.topic, partitions, _changed(row.policy, request.changes)
+        )
+        self._known[request.topic] = partitions
+
+    async def _delete_topic(self, request: q.DeleteTopic) -> None:
+        await self._topic(request.topic)
+        for row in await self._carrier.list_subscriptions(request.topic):
+            if row.consumers:
+                raise TopicInUse(
+                    f"topic {request.topic!r} has consumers on subscription {row.subscription!r}; "
+                    "close them first"
+                )
+        self.forget_topic(request.topic)
+        await self._carrier.drop_topic(request.topic)
+
+    async def _list_topics(self, _request: q.ListTopics) -> list[dict[str, Any]]:
+        rows = await self._carrier.list_topics()
+        return [await self._described(row) for row in sorted(rows, key=lambda row: row.topic)]
+
+    async def _describe_topic(self, request: q.DescribeTopic) -> dict[str, Any]:
+        return await self._described(await self._topic(request.topic))
+
+    async def _described(self, row: TopicRow) -> dict[str, Any]:
+        listed = await self._carrier.list_subscriptions(row.topic)
+        return {
+            "topic": row.topic,
+            "partitions": row.partitions,
+            "messages": row.messages,
+            "bytes": row.bytes,
+            "published": row.published,
+            "subscriptions": sorted(each.subscription for each in listed),
+            "policy": msgspec.to_builtins(row.policy),
+            "created_at": row.created_at,
+        }
+
+    # -- subscriptions ---------------------------------------------------------------------------
+
+    async def find_subscription(self, topic: str, name: str) -> SubscriptionRow | None:
+        """One subscription of a topic; None when there is none."""
+        rows = await self._carrier.list_subscriptions(topic)
+        return next((row for row in rows if row.subscription == name), None)
+
+    async def create_subscription(
+        self, topic: str, name: str, policy: SubscriptionPolicy, start: Any
+    ) -> None:
+        """Creates a subscription. Raises Unsupported."""
+        can = self._carrier.capabilities
+        if policy.kind not in can.kinds:
+            known = " or ".join(repr(each.value) for each in can.kinds)
+            raise Unsupported(
+                f"subscription kind {policy.kind.value!r} is not available on {can.scheme}: URLs; "
+                f"use {known}"
+            )
+        if policy.qos not in can.qos:
+            raise Unsupported(f"qos {policy.qos} is not available on {can.scheme}: URLs")
+        await self._carrier.put_subscription(topic, name, policy, start)
+
+    async def _subscription(self, topic: str, name: str) -> SubscriptionRow:
+        await self._topic(topic)
+        row = await self.find_subscription(topic, name)
+        if row is None:
+            listed = await self._carrier.list_subscriptions(topic)
+            known = ", ".join(repr(each.subscription) for each in listed) or "none"
+            raise UnknownSubscription(
+                f"topic {topic!r} has no subscription {name!r}; it has: {known}"
+            )
+        return row
+
+    async def _create_subscription(self, request: q.CreateSubscription) -> None:
+        if is_pattern(request.topic):
+            raise Unsupported(
+                f"{self._scheme}: URLs keep no subscription over a pattern of topics: subscribe "
+                f"to {request.topic!r}, which creates one in every topic that matches"
+            )
+        await self.ensure_topic(request.topic)
+        row = await self.find_subscription(request.topic, request.subscription)
+        if row is None:
+            start = "earliest" if request.start is None else request.start
+            await self.create_subscription(
+                request.topic, request.subscription, request.policy, start
+            )
+        elif row.policy != request.policy:
+            raise SubscriptionConflict(
+                f"subscription {request.subscription!r} of topic {request.topic!r} exists with "
+                f"policy {msgspec.to_builtins(row.policy)}; change it with alter_subscription"
+            )
+
+    async def _alter_subscription(self, request: q.AlterSubscription) -> None:
+        row = await self._subscription(request.topic, request.subscription)
+        for fixed in ("kind", "qos"):
+            if request.changes.get(fixed, getattr(row.policy, fixed)) != getattr(row.policy, fixed):
+                raise SubscriptionConflict(f"{fixed} is chosen when a subscription is created")
+        policy = _changed(row.policy, request.changes)
+        await self._carrier.put_subscription(request.topic, request.subscription, policy, None)
+
+    async def _delete_subscription(self, request: q.DeleteSubscription) -> None:
+        row = await self._subscription(request.topic, request.subscription)
+        if row.consumers:
+            raise SubscriptionInUse(
+                f"subscription {request.subscription!r} of topic {request.topic!r} has "
+                f"{len(row.consumers)} consumer(s); close them first"
+            )
+        await self._carrier.drop_subscription(request.topic, request.subscription)
+
+    async def _seek(self, request: q.Seek) -> None:
+        await self._subscription(request.topic, request.subscription)
+        await self._carrier.seek(request.topic, request.subscription, request.to)
+
+    async def _list_subscriptions(self, request: q.ListSubscriptions) -> list[dict[str, Any]]:
+        if request.topic is None:
+            topics = await self.topic_names()
+        elif is_pattern(request.topic):
+            return []
+        else:
+            topics = [(await self._topic(request.topic)).topic]
+        found: list[dict[str, Any]] = []
+        for topic in topics:
+            rows = await self._carrier.list_subscriptions(topic)
+            rows.sort(key=lambda row: row.subscription)
+            found += [await self._subscription_row(row) for row in rows]
+        return found
+
+    async def _subscription_row(self, row: SubscriptionRow) -> dict[str, Any]:
+        dead = await self._carrier.find_topic(names.dead_topic(row.topic, row.subscription))
+        return {
+            "topic": row.topic,
+            "subscription": row.subscription,
+            "kind": row.policy.kind.value,
+            "consumers": row.consumers,
+            "waiting": row.waiting,
+            "leased": row.leased,
+            "acked": row.acked,
+            "dead": dead.messages if dead is not None else 0,
+            "delayed": None,
+            "expired": None,
+            "dropped": None,
+            "policy": msgspec.to_builtins(row.policy),
+        }
+
+    # -- looking, dead letters -------------------------------------------------------------------
+
+    async def _peek(self, request: q.Peek) -> list[tuple[int, Frame]]:
+        await self._topic(request.topic)
+        letters = await self._carrier.look(request.topic, request.limit, request.after or None)
+        return [(partition, frame) for partition, frame in _frames(letters)]
+
+    async def _dead(
+        self, topic: str, subscription: str, which: q.Filter, limit: int | None
+    ) -> list[Letter]:
+        """The dead letters that are meant."""
+        await self._subscription(topic, subscription)
+        dead = names.dead_topic(topic, subscription)
+        if await self._carrier.find_topic(dead) is None:
+            return []
+        letters = await self._carrier.look(dead, ALL, None)
+        return [letter for letter in letters if _is_meant(letter, which)][:limit]
+
+    async def _redrive(self, request: q.Redrive) -> int:
+        letters = await self._dead(
+            request.topic, request.subscription, request.which, request.limit
+        )
+        if request.is_dry:
+            return len(letters)
+        dead = names.dead_topic(request.topic, request.subscription)
+        for low in range(0, len(letters), DEAD_PAGE):
+            part = letters[low : low + DEAD_PAGE]
+            back = [_sent_back(letter, request.subscription) for letter in part]
+            await self._carrier.send(request.topic, back, None)
+            await self._carrier.remove(dead, part)
+        return len(letters)
+
+    async def _purge_dead(self, request: q.PurgeDead) -> int:
+        letters = await self._dead(
+            request.topic, request.subscription, request.which, request.limit
+        )
+        if not request.is_dry:
+            dead = names.dead_topic(request.topic, request.subscription)
+            await self._carrier.remove(dead, letters)
+        return len(letters)
+
+    async def _stats(self, _request: q.Stats) -> dict[str, Any]:
+        rows = await self._carrier.list_topics()
+        listed = [
+            each for row in rows for each in await self._carrier.list_subscriptions(row.topic)
+        ]
+        return {
+            "topics": len(rows),
+            "subscriptions": len(listed),
+            "consumers": sum(len(each.consumers) for each in listed),
+            "messages_held": sum(row.messages for row in rows),
+            "health": {"status": "ok", "reasons": []},
+        }
+
+
+def _frames(letters: Sequence[Letter]) -> list[tuple[int, Frame]]:
+    by_partition: dict[int, list[Letter]] = {}
+    for letter in letters:
+        by_partition.setdefault(letter.partition, []).append(letter)
+    return [
+        (
+            partition,
+            Frame(
+                encode_columns(columns_of(group)), range(len(group)), range(len(group)), 0,
+                bytes(16), 0, 0, [(letter.offset, letter.position) for letter in group],
+            ),
+        )
+        for partition, group in by_partition.items()
+    ]  # fmt: skip
+
+
+def _is_meant(letter: Letter, which: q.Filter) -> bool:
+    if which.id is not None and letter.id != which.id:
+        return False
+    reason = letter.headers.get(DEAD_MARK + "reason", "")
+    return which.reason_contains is None or which.reason_contains in reason
+
+
+def _sent_back(letter: Letter, subscription: str) -> Letter:
+    kept = {k: v for k, v in letter.headers.items() if not k.startswith(DEAD_MARK)}
+    return msgspec.structs.replace(
+        letter, headers=kept, target=subscription, token=None,
+        dedup=f"redrive {subscription} {letter.position} {letter.attempts}",
+    )  # fmt: skip
+
+
+def _changed(policy: Any, changes: dict[str, Any]) -> Any:
+    fields = {**msgspec.to_builtins(policy), **msgspec.to_builtins(changes)}
+    try:
+        return msgspec.convert(fields, type(policy))
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"wrong setting: {error}") from error
+
+
+_HANDLERS: Final[dict[type, Callable[[Office, Any], Any]]] = {
+    q.CreateTopic: Office._create_topic,  # noqa: SLF001 - the table is part of the class
+    q.AlterTopic: Office._alter_topic,  # noqa: SLF001
+    q.DeleteTopic: Office._delete_topic,  # noqa: SLF001
+    q.ListTopics: Office._list_topics,  # noqa: SLF001
+    q.DescribeTopic: Office._describe_topic,  # noqa: SLF001
+    q.CreateSubscription: Office._create_subscription,  # noqa: SLF001
+    q.AlterSubscription: Office._alter_subscription,  # noqa: SLF001
+    q.DeleteSubscription: Office._delete_subscription,  # noqa: SLF001
+    q.ListSubscriptions: Office._list_subscriptions,  # noqa: SLF001
+    q.Seek: Office._seek,  # noqa: SLF001
+    q.Peek: Office._peek,  # noqa: SLF001
+    q.Redrive: Office._redrive,  # noqa: SLF001
+    q.PurgeDead: Office._purge_dead,  # noqa: SLF001
+    q.Stats: Office._stats,  # noqa: SLF001
+}
+_SAID: Final = {
+    "Explain": "explain: the broker does not tell why a message waits",
+    "ConfirmTime": "confirm_time: the broker has its own clock",
+    "OpenReader": "readers",
+    "DescribeReader": "readers",
+    "PlanRanges": "readers",
+    "ReadRange": "readers",
+    "CommitReader": "readers",
+    "ReleaseReader": "readers",
+}

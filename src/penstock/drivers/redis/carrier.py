@@ -1,0 +1,393 @@
+"""A connection to Redis: sends, administers, and opens consumers of groups."""
+
+import json
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from penstock.drivers import capabilities
+from penstock.drivers.foreign.address import Address
+from penstock.drivers.foreign.carrier import (
+    Feed,
+    Placed,
+    Seat,
+    Sender,
+    SubscriptionRow,
+    TopicRow,
+    Traits,
+    missing,
+)
+from penstock.drivers.foreign.envelope import Letter
+from penstock.drivers.port import Capabilities
+from penstock.drivers.redis import scripts
+from penstock.drivers.redis.entries import (
+    OWN,
+    SEQUENCE_MAX,
+    bodies_of,
+    check_name,
+    key_pattern,
+    opened,
+    packed,
+    pair_of,
+    paired,
+    place_before,
+    subscriptions_key,
+    text,
+)
+from penstock.drivers.redis.feed import NOBODY, RedisFeed
+from penstock.vocabulary.errors import (
+    AccessRefused,
+    DeadLetterFull,
+    DiskFull,
+    InvalidArgument,
+    InvalidName,
+    PenstockError,
+    PositionNotHeld,
+    PublisherFenced,
+    StorageError,
+    Unavailable,
+    UnknownSubscription,
+    UnknownTopic,
+    Unsupported,
+)
+from penstock.vocabulary.limits import DEDUP_S, PUBLISHER_IDLE_S_MAX
+from penstock.vocabulary.message import Durability
+from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+
+try:
+    import redis.asyncio as aioredis
+    from redis import exceptions as problems
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+except ImportError as error:  # pragma: no cover - the extra is installed where tests run
+    raise missing("redis", "redis") from error
+
+T = TypeVar("T")
+
+TOPICS: Final = OWN + ":topics"
+EPHEMERAL: Final = OWN + ":ephemeral:"
+LIVE_S: Final = 5.0
+"""A consumer that was heard of so lately counts as connected: a live one asks far oftener."""
+TRIM_S: Final = 1.0
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+async def connect(address: Address) -> "RedisCarrier":
+    """A connection, proved to work. Raises Unavailable, AccessRefused, InvalidArgument."""
+    if len(address.hosts) > 1:
+        raise InvalidArgument(f"{address.text} names several hosts; redis: URLs name one server")
+    carrier = RedisCarrier(address)
+    try:
+        await carrier.open()
+    except BaseException:
+        await carrier.close()
+        raise
+    return carrier
+
+
+class RedisCarrier:
+    """One connection to Redis."""
+
+    traits = Traits(is_release_leased=True)
+
+    def __init__(self, address: Address) -> None:
+        self.capabilities: Capabilities = capabilities.REDIS
+        self._address = address
+        self._options = _connection_options(address)
+        self.redis: Any = self.client()
+        self._scripts: dict[str, Any] = {}
+        self._trimmed: dict[str, float] = {}
+        self._policies: dict[str, TopicPolicy] = {}
+
+    def client(self) -> Any:
+        """A connection pool of its own."""
+        return aioredis.Redis(**self._options)
+
+    async def open(self) -> None:
+        """Asks the server how safe it keeps what it confirms."""
+        level = await self.call(self._level)
+        self.capabilities = msgspec.structs.replace(capabilities.REDIS, durability=level)
+
+    async def close(self) -> None:
+        with suppress(Exception):
+            await self.redis.aclose()
+
+    async def _level(self) -> Durability:
+        try:
+            found = await self.redis.config_get("append*")
+        except problems.ResponseError:  # a managed server keeps its configuration to itself
+            info = await self.redis.info("persistence")
+            return Durability.WRITTEN if info.get("aof_enabled") else Durability.MEMORY
+        if found.get("appendonly") != "yes":
+            return Durability.MEMORY
+        return Durability.SYNCED if found["appendfsync"] == "always" else Durability.WRITTEN
+
+    async def call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Does something with Redis; its errors become ours here, and only here."""
+        try:
+            return await work()
+        except problems.RedisError as error:
+            raise self._translated(error) from error
+        except OSError as error:
+            raise Unavailable(f"{self._address.text}: {error}") from error
+
+    def _translated(self, error: Any) -> PenstockError:
+        text = f"{self._address.text}: {error}"
+        if isinstance(error, problems.AuthenticationError | problems.NoPermissionError):
+            return AccessRefused(f"{self._address.text} refused user and password, or the rights "
+                                 f"of this user: {type(error).__name__}")  # fmt: skip
+        if isinstance(error, problems.OutOfMemoryError):
+            return DiskFull(text)
+        if isinstance(error, problems.ConnectionError | problems.TimeoutError):
+            return Unavailable(text)
+        said = str(error)
+        for start, kind in _ANSWERS.items():
+            if start in said:
+                return kind(text)
+        return StorageError(text)
+
+    async def run(self, script: str, bodies: Sequence[bytes] = (), **arguments: Any) -> Any:
+        """Runs a script with these arguments."""
+        made = self._scripts.get(script)
+        if made is None:
+            made = self._scripts[script] = self.redis.register_script(script)
+        return await self.call(lambda: made(args=[_encode(arguments), *bodies]))
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    async def send(
+        self, topic: str, letters: Sequence[Letter], sender: Sender | None
+    ) -> list[Placed]:
+        name = "" if sender is None else f"{OWN}:publisher:{topic}\0{sender.publisher.hex()}"
+        answers = await self.run(
+            scripts.SEND, bodies=bodies_of(letters), stream=topic, sender=name,
+            epoch=0 if sender is None else sender.epoch, seconds=int(DEDUP_S),
+            idle=int(PUBLISHER_IDLE_S_MAX), letters=[packed(topic, each) for each in letters],
+        )  # fmt: skip
+        await self.trim(topic)
+        return [Placed(None, text(id), bool(state == 1)) for id, state in answers]
+
+    async def trim(self, topic: str, *, is_due: bool = False) -> None:
+        """Removes what nobody needs any more, not oftener than useful."""
+        now = time.time()
+        if not is_due and now < self._trimmed.get(topic, 0.0) + TRIM_S:
+            return
+        self._trimmed[topic] = now
+        policy = self._policies.get(topic, TopicPolicy())
+
+        def before(seconds: float | None) -> int:
+            return int((now - seconds) * 1000) if seconds else 0
+
+        await self.run(
+            scripts.TRIM, stream=topic, ephemeral=EPHEMERAL, retain=before(policy.retain_s),
+            replay=before(policy.replay_s), age=before(policy.max_age_s),
+        )  # fmt: skip
+
+    # -- consuming -------------------------------------------------------------------------------
+
+    async def open_feed(self, seat: Seat) -> Feed:
+        consumer = f"{seat.consumer}-{uuid4().hex[:12]}"
+        group = seat.subscription or EPHEMERAL + consumer
+        if seat.subscription is None:
+            place = await self._place(seat.topic, seat.start)
+            await self.call(
+                lambda: self.redis.xgroup_create(seat.topic, group, place, mkstream=True)
+            )
+        return RedisFeed(self, seat, group, consumer)
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    async def find_topic(self, topic: str) -> TopicRow | None:
+        check_name(topic)
+        said = await self.call(lambda: self.redis.hget(TOPICS, topic))
+        kind = text(await self.call(lambda: self.redis.type(topic)))
+        if kind not in ("none", "stream"):
+            raise InvalidName(
+                f"topic {topic!r}: the Redis key of this name holds a {kind}, not a stream; choose "
+                "another name"
+            )
+        if said is None and kind == "none":
+            return None
+        known = json.loads(said) if said else {}
+        policy = msgspec.convert(known.get("policy", {}), TopicPolicy)
+        self._policies[topic] = policy
+        count = added = size = 0
+        if kind == "stream":
+            info = await self.call(lambda: self.redis.xinfo_stream(topic))
+            count, added = int(info["length"]), int(info.get("entries-added", info["length"]))
+            size = int(await self.call(lambda: self.redis.memory_usage(topic)) or 0)
+        return TopicRow(topic, policy, 1, count, size, added, known.get("created_at", 0.0))
+
+    async def put_topic(self, topic: str, partitions: int, policy: TopicPolicy) -> None:
+        check_name(topic)
+        capabilities.check_topic_policy(
+            self.capabilities, partitions, policy, ("retain_s", "replay_s", "max_age_s")
+        )
+        said = await self.call(lambda: self.redis.hget(TOPICS, topic))
+        made = json.loads(said).get("created_at") if said else None
+        row = {"policy": msgspec.to_builtins(policy), "created_at": made or time.time()}
+        await self.call(lambda: self.redis.hset(TOPICS, topic, json.dumps(row)))
+        self._policies[topic] = policy
+
+    async def drop_topic(self, topic: str) -> None:
+        async def drop() -> None:
+            await self.redis.delete(topic, subscriptions_key(topic))
+            await self.redis.hdel(TOPICS, topic)
+            for kind in ("id", "publisher"):
+                async for key in self.redis.scan_iter(match=key_pattern(f"{OWN}:{kind}:{topic}\0")):
+                    await self.redis.delete(key)
+
+        await self.call(drop)
+
+    async def list_topics(self) -> list[TopicRow]:
+        async def listed() -> set[str]:
+            found = {text(name) for name in await self.redis.hkeys(TOPICS)}
+            async for key in self.redis.scan_iter(_type="stream", count=1000):
+                found.add(text(key))
+            return {name for name in found if not name.startswith(OWN)}
+
+        rows = [await self.find_topic(name) for name in sorted(await self.call(listed))]
+        return [row for row in rows if row is not None]
+
+    # -- subscriptions ---------------------------------------------------------------------------
+
+    async def list_subscriptions(self, topic: str) -> list[SubscriptionRow]:
+        async def read() -> tuple[dict[Any, Any], list[dict[str, Any]]]:
+            known = await self.redis.hgetall(subscriptions_key(topic))
+            if not await self.redis.exists(topic):
+                return known, []
+            return known, await self.redis.xinfo_groups(topic)
+
+        known, groups = await self.call(read)
+        policies = {text(name): said for name, said in known.items()}
+        found: list[SubscriptionRow] = []
+        for group in groups:
+            name = text(group["name"])
+            if name.startswith(EPHEMERAL):
+                continue
+            said = policies.get(name)
+            policy = msgspec.convert(json.loads(said) if said else {}, SubscriptionPolicy)
+            live = await self._live_consumers(topic, name)
+            read_count = group.get("entries-read")
+            found.append(
+                SubscriptionRow(
+                    topic, name, policy,
+                    live,
+                    group.get("lag"), group["pending"],
+                    None if read_count is None else read_count - group["pending"],
+                )
+            )  # fmt: skip
+        return found
+
+    async def _live_consumers(self, topic: str, name: str) -> list[str]:
+        rows = await self.call(lambda: self.redis.xinfo_consumers(topic, name))
+        live = [text(row["name"]) for row in rows if row["idle"] < 1000 * LIVE_S]
+        return [consumer.rpartition("-")[0] for consumer in live if consumer != NOBODY]
+
+    async def put_subscription(
+        self, topic: str, name: str, policy: SubscriptionPolicy, start: Any
+    ) -> None:
+        place = None if start is None else await self._place(topic, start)
+
+        async def put() -> None:
+            said = json.dumps(msgspec.to_builtins(policy))
+            await self.redis.hset(subscriptions_key(topic), name, said)
+            if place is not None:
+                with suppress(problems.ResponseError):  # somebody else was quicker
+                    await self.redis.xgroup_create(topic, name, place, mkstream=True)
+
+        await self.call(put)
+
+    async def drop_subscription(self, topic: str, name: str) -> None:
+        async def drop() -> None:
+            await self.redis.xgroup_destroy(topic, name)
+            await self.redis.hdel(subscriptions_key(topic), name)
+
+        await self.call(drop)
+        await self.trim(topic, is_due=True)
+
+    async def seek(self, topic: str, name: str, to: Any) -> None:
+        place = await self._place(topic, to)
+        await self.run(scripts.SEEK, stream=topic, group=name, to=place)
+
+    async def _place(self, topic: str, start: Any) -> str:
+        """The id after which a group begins."""
+        if start == "earliest":
+            return "0"
+        if start == "latest":
+            return "$"
+        if isinstance(start, int | float) and not isinstance(start, bool):
+            return f"{max(0, int(start * 1000) - 1)}-{SEQUENCE_MAX}"
+        milliseconds, mark, number = str(start).partition("-")
+        if not (mark and milliseconds.isdecimal() and number.isdecimal()):
+            raise InvalidArgument(
+                f"start {start!r} is neither 'earliest', 'latest', Unix seconds nor a position "
+                "such as '1700000000000-0'"
+            )
+        place = (int(milliseconds), int(number))
+        rows = await self.call(lambda: self.redis.xrange(topic, "-", "+", count=1))
+        last = await self.call(lambda: self.redis.xrevrange(topic, "+", "-", count=1))
+        lowest = text(rows[0][0]) if rows else ""
+        if not rows or not pair_of(lowest) <= place <= pair_of(text(last[0][0])):
+            raise PositionNotHeld(
+                f"topic {topic!r} does not hold position {start!r}; the lowest is "
+                f"{lowest or 'none'!r}; 'earliest' and 'latest' are always held",
+                lowest=lowest,
+            )
+        return place_before(place)
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    async def look(self, topic: str, limit: int, after: int | None) -> list[Letter]:
+        if after is not None:
+            raise Unsupported("redis: topics have no offsets: look at them from the beginning")
+        rows = await self.call(lambda: self.redis.xrange(topic, "-", "+", count=limit))
+        return [opened(text(id), paired(fields), 0) for id, fields in rows]
+
+    async def remove(self, topic: str, letters: Sequence[Letter]) -> None:
+        ids = [letter.position for letter in letters]
+        if ids:
+            await self.call(lambda: self.redis.xdel(topic, *ids))
+
+
+_ANSWERS: Final[dict[str, type[PenstockError]]] = {
+    "NOGROUP": UnknownSubscription,
+    "no such key": UnknownTopic,
+    "requires the key to exist": UnknownTopic,
+    "FENCED": PublisherFenced,
+    "DEADFULL": DeadLetterFull,
+    "OOM": DiskFull,
+    "MISCONF": DiskFull,
+    "READONLY": Unavailable,
+    "LOADING": Unavailable,
+    "MASTERDOWN": Unavailable,
+    "WRONGTYPE": InvalidName,
+    "NOAUTH": AccessRefused,
+    "WRONGPASS": AccessRefused,
+    "NOPERM": AccessRefused,
+}
+
+
+def _connection_options(address: Address) -> dict[str, Any]:
+    database = address.path.strip("/")
+    if database and not database.isdecimal():
+        raise InvalidArgument(f"{address.text} has the path {database!r}: a database is a number")
+    host, port = address.hosts[0]
+    options: dict[str, Any] = {
+        "host": host, "port": port, "db": int(database or 0), "username": address.user,
+        "password": address.password, "socket_connect_timeout": 2.0, "socket_timeout": 10.0,
+        "protocol": 2, "retry": Retry(NoBackoff(), 0),  # whoever calls knows what may be repeated
+    }  # fmt: skip
+    if address.options.get("tls") or address.scheme == "rediss":
+        options["ssl"] = True
+        options["ssl_cert_reqs"] = ssl.CERT_REQUIRED
+        for ours, theirs in (("tls_ca", "ssl_ca_certs"), ("tls_cert", "ssl_certfile"),
+                             ("tls_key", "ssl_keyfile")):  # fmt: skip
+            if ours in address.options:
+                options[theirs] = address.options[ours]
+    return options

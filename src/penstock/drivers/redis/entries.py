@@ -1,0 +1,127 @@
+"""Letters as entries of a Redis stream, and places in one. Pure."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from penstock.drivers.foreign.envelope import Letter, seal, unseal
+from penstock.vocabulary.errors import InvalidName
+
+OWN: Final = "$penstock"
+"""Keys that begin so are ours; no topic may have such a name."""
+SEQUENCE_MAX: Final = (1 << 64) - 1
+
+
+# -- records -------------------------------------------------------------------------------------
+
+
+def packed(topic: str, letter: Letter) -> dict[str, Any]:
+    """A letter for the scripts that store."""
+    seen = f"{OWN}:id:{topic}\0{letter.id}" if letter.is_given else ""
+    return {"seen": seen, "sequence": letter.sequence, "fields": flat(letter)}
+
+
+def flat(letter: Letter) -> list[str]:
+    """The fields of the entry that carries a letter, besides its body."""
+    return [text for pair in seal(letter).items() for text in pair]
+
+
+def bodies_of(letters: Sequence[Letter]) -> list[bytes]:
+    """The bodies of letters, as scripts take them."""
+    return [letter.body or b"" for letter in letters]
+
+
+def opened(id: str, fields: dict[bytes, bytes] | list[bytes], attempt: int) -> Letter:
+    """The letter in an entry, whoever wrote it."""
+    if isinstance(fields, list):
+        fields = dict(zip(fields[::2], fields[1::2], strict=True))
+    at = int(id.partition("-")[0])
+    body = fields.pop(b"body", None)
+    if body is None:
+        letter = _foreign(id, fields, at)
+    else:
+        headers = {_readable(name): _readable(value) for name, value in fields.items()}
+        letter = unseal(headers, body, id=id, at=at)
+    letter.token = letter.position = id
+    letter.attempt = attempt
+    return letter
+
+
+def _foreign(id: str, fields: dict[bytes, bytes], at: int) -> Letter:
+    """An entry of another program: all its fields, as a JSON object."""
+    found = {_readable(name): _readable(value) for name, value in fields.items()}
+    headers = {"content-type": "application/json", "penstock-foreign": "redis-fields"}
+    return Letter(body=msgspec.json.encode(found), id=id, headers=headers, published_at=at)
+
+
+def _readable(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def paired(fields: Any) -> dict[bytes, bytes]:
+    """Fields and values in turn, as a dict."""
+    if isinstance(fields, dict):
+        return dict(fields)
+    return dict(zip(fields[::2], fields[1::2], strict=True))
+
+
+def entries_of(answer: Any) -> list[tuple[bytes, Any]]:
+    """The entries in the answer to a read: (id, fields)."""
+    if not answer:
+        return []
+    streams = answer.items() if isinstance(answer, dict) else answer
+    found: list[tuple[bytes, Any]] = []
+    for _, entries in streams:
+        for entry in entries:
+            rows = entry if entry and isinstance(entry[0], list | tuple) else [entry]
+            found += [(id, paired(fields)) for id, fields in rows if fields is not None]
+    return found
+
+
+# -- names and places ----------------------------------------------------------------------------
+
+
+def check_name(topic: str) -> None:
+    """Raises InvalidName for a topic whose key is ours."""
+    if topic.startswith(OWN):
+        raise InvalidName(f"topic {topic!r} begins with {OWN!r}, which redis: URLs keep for "
+                          "themselves; choose another name")  # fmt: skip
+
+
+def subscriptions_key(topic: str) -> str:
+    """Where the policies of a topic's subscriptions are."""
+    return f"{OWN}:subscriptions:{topic}"
+
+
+def text(data: bytes | str) -> str:
+    """What Redis sent, as text."""
+    return data.decode() if isinstance(data, bytes) else data
+
+
+def key_pattern(prefix: str) -> str:
+    """The pattern of all keys that begin so."""
+    escaped = "".join(f"\\{mark}" if mark in "*?[]\\" else mark for mark in prefix)
+    return escaped + "*"
+
+
+def pair_of(id: str) -> tuple[int, int]:
+    """An entry id as two numbers."""
+    milliseconds, _, number = id.partition("-")
+    return int(milliseconds), int(number)
+
+
+def place_before(place: tuple[int, int]) -> str:
+    """The id just below this one."""
+    milliseconds, number = place
+    if number:
+        return f"{milliseconds}-{number - 1}"
+    return f"{milliseconds - 1}-{SEQUENCE_MAX}" if milliseconds else "0-0"
+
+
+def why_of(said: str) -> str:
+    """Why a decision was refused, for people."""
+    return "it was handed out again and finished" if said == "gone" else said

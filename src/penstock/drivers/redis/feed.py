@@ -1,0 +1,141 @@
+"""One consumer of a Redis group: reads, takes over, settles."""
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.drivers.foreign.carrier import Refused, Release, Seat
+from penstock.drivers.foreign.envelope import Letter
+from penstock.drivers.redis import scripts
+from penstock.drivers.redis.entries import (
+    OWN,
+    bodies_of,
+    entries_of,
+    flat,
+    opened,
+    paired,
+    text,
+    why_of,
+)
+from penstock.vocabulary.errors import PenstockError, Unavailable
+from penstock.vocabulary.policy import TopicPolicy
+
+if TYPE_CHECKING:
+    from penstock.drivers.redis.carrier import RedisCarrier
+
+NOBODY: Final = OWN + ":nobody"
+"""The consumer that has what was given back."""
+POLL_S_MAX: Final = 0.25
+POLL_S_MIN: Final = 0.02
+
+
+class RedisFeed:
+    """One consumer of a group."""
+
+    def __init__(self, carrier: "RedisCarrier", seat: Seat, group: str, consumer: str) -> None:
+        self._carrier = carrier
+        self._seat = seat
+        self._policy = seat.policy
+        self._lease_ms = max(1, int(seat.policy.lease_s * 1000))
+        self._is_once = seat.policy.qos == 0
+        self._redis = carrier.client()
+        self._where = {"stream": seat.topic, "group": group, "consumer": consumer}
+        self._group = group
+        self._consumer = consumer
+        self._poll_s = min(max(seat.policy.lease_s / 10, POLL_S_MIN), POLL_S_MAX)
+        self._claim_at = 0.0
+        self._dues: list[float] = []
+        """When what this consumer gave back is free again."""
+        self._tried: set[str] = set()
+        """Deliveries that were settled without an answer: gone then means done."""
+
+    @property
+    def where(self) -> dict[str, str]:
+        """Stream, group and consumer."""
+        return self._where
+
+    async def fetch(self, count: int, _bytes_max: int) -> list[Letter]:
+        now = time.monotonic()
+        if not self._is_once and (now >= self._claim_at or (self._dues and self._dues[0] <= now)):
+            while self._dues and self._dues[0] <= now:
+                heappop(self._dues)
+            self._claim_at = now + self._poll_s
+            rows = await self._carrier.run(
+                scripts.CLAIM, **self._where, lease=self._lease_ms, count=min(count, 1000)
+            )
+            if rows:
+                return [opened(text(id), paired(flat), tried) for id, tried, flat in rows]
+        until = min(self._claim_at, self._dues[0]) if self._dues else self._claim_at
+        wait_ms = 250 if self._is_once else max(1, int((until - time.monotonic()) * 1000))
+        answer = await self._carrier.call(
+            lambda: self._redis.execute_command(
+                "XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", min(count, 1000),
+                "BLOCK", wait_ms, *(["NOACK"] if self._is_once else []), "STREAMS",
+                self._seat.topic, ">",
+            )
+        )  # fmt: skip
+        return [opened(text(id), fields, 1) for id, fields in entries_of(answer)]
+
+    async def settle(self, letters: Sequence[Letter]) -> list[Refused]:
+        listed = [(letter.position, letter.attempt) for letter in letters]
+        refused = await self._decide(scripts.SETTLE, letters, letters=listed)
+        await self._carrier.trim(self._seat.topic)
+        return refused
+
+    async def release(self, releases: Sequence[Release]) -> list[Refused]:
+        now = time.monotonic()
+        rows: list[tuple[str, int, int, int]] = []
+        for letter, delay_s, is_unstarted in releases:
+            delay_ms = min(int(delay_s * 1000), self._lease_ms)
+            count = letter.attempt - 1 if is_unstarted else letter.attempt
+            rows.append((letter.position, letter.attempt, self._lease_ms - delay_ms, count))
+            heappush(self._dues, now + delay_ms / 1000 + 0.001)
+        letters = [release.letter for release in releases]
+        return await self._decide(scripts.RELEASE, letters, letters=rows, nobody=NOBODY)
+
+    async def renew(self, letters: Sequence[Letter]) -> None:
+        listed = [(letter.position, letter.attempt) for letter in letters]
+        await self._carrier.run(scripts.RENEW, **self._where, letters=listed)
+
+    async def bury(self, dead_topic: str, letters: Sequence[Letter]) -> list[Refused]:
+        if await self._carrier.find_topic(dead_topic) is None:
+            source, _, name = dead_topic.partition(".dead.")
+            await self._carrier.put_topic(
+                dead_topic, 1, TopicPolicy(retain_s=None, dead_of=f"{source}\n{name}")
+            )
+        rows = [
+            {"id": each.position, "attempt": each.attempt, "fields": flat(each)} for each in letters
+        ]
+        return await self._decide(
+            scripts.BURY, letters, bodies=bodies_of(letters), letters=rows, dead=dead_topic,
+            limit=self._policy.dead_bytes_max,
+        )  # fmt: skip
+
+    async def _decide(
+        self, script: str, meant: Sequence[Letter], **arguments: Any
+    ) -> list[Refused]:
+        tried = {letter.position for letter in meant}
+        try:
+            answer = await self._carrier.run(script, **self._where, **arguments)
+        except Unavailable:
+            self._tried |= tried
+            raise
+        refused = [
+            Refused(meant[at], why_of(text(why)))
+            for at, why in answer
+            if not (text(why) == "gone" and meant[at].position in self._tried)
+        ]
+        self._tried -= tried
+        return refused
+
+    async def close(self) -> None:
+        with suppress(Exception):
+            await self._redis.aclose()
+        with suppress(PenstockError):
+            await self._carrier.run(
+                scripts.LEAVE, **self._where, nobody=NOBODY, lease=self._lease_ms,
+                is_ephemeral=self._seat.subscription is None,
+            )  # fmt: skip
+            await self._carrier.trim(self._seat.topic, is_due=True)

@@ -1,0 +1,258 @@
+"""What Redis does in one step: Lua scripts, each atomic, so that nothing is half done.
+
+Every script takes its arguments as one MessagePack value; the bodies of letters follow, one by one,
+because this MessagePack has no bytes. Entry ids are text `ms-seq`. A delivery
+is ours while the pending list names our consumer and the count of deliveries we were told.
+"""
+
+from typing import Final
+
+_MINE: Final = """
+local function mine(stream, group, consumer, id, attempt)
+  local row = redis.call('XPENDING', stream, group, id, id, 1)[1]
+  if not row then return 'gone' end
+  if row[2] ~= consumer or row[4] ~= attempt then return 'it was handed out again' end
+  return nil
+end
+"""
+
+_STORE: Final = """
+local function store(stream, letter, body, seconds)
+  if letter.seen ~= '' then
+    local known = redis.call('GET', letter.seen)
+    if known then return {known, 1} end
+  end
+  local id = redis.call('XADD', stream, '*', 'body', body, unpack(letter.fields))
+  if letter.seen ~= '' then redis.call('SET', letter.seen, id, 'EX', seconds) end
+  return {id, 0}
+end
+"""
+
+SEND: Final = (
+    _STORE
+    + """
+local a = cmsgpack.unpack(ARGV[1])
+local last, place = -1, ''
+if a.sender ~= '' then
+  local known = redis.call('GET', a.sender)
+  if known then
+    local epoch, sequence, id = string.match(known, '^(%d+):(%d+):(.*)$')
+    if tonumber(epoch) > a.epoch then return redis.error_reply('FENCED ' .. epoch) end
+    if tonumber(epoch) == a.epoch then last, place = tonumber(sequence), id end
+  end
+end
+local out = {}
+for n, letter in ipairs(a.letters) do
+  if a.sender ~= '' and letter.sequence <= last then
+    local id = ''
+    if letter.sequence == last then id = place end
+    out[n] = {id, 2}
+  else
+    out[n] = store(a.stream, letter, ARGV[n + 1], a.seconds)
+    if a.sender ~= '' then last, place = letter.sequence, out[n][1] end
+  end
+end
+if a.sender ~= '' then
+  redis.call('SET', a.sender, string.format('%d:%d:%s', a.epoch, last, place), 'EX', a.idle)
+end
+return out
+"""
+)
+"""Stores letters: [[id, 0 = stored, 1 = known id, 2 = this very publish came before]]."""
+
+CLAIM: Final = """
+local a = cmsgpack.unpack(ARGV[1])
+local out = {}
+local rows = redis.call('XPENDING', a.stream, a.group, 'IDLE', a.lease, '-', '+', a.count)
+for _, row in ipairs(rows) do
+  local got = redis.call('XCLAIM', a.stream, a.group, a.consumer, a.lease, row[1])
+  if got[1] then out[#out + 1] = {row[1], row[4] + 1, got[1][2]} end
+end
+return out
+"""
+"""Takes over what nobody settled or renewed within its lease: [[id, attempt, fields]]."""
+
+SETTLE: Final = (
+    _MINE
+    + """
+local a = cmsgpack.unpack(ARGV[1])
+local refused = {}
+for n, each in ipairs(a.letters) do
+  local why = mine(a.stream, a.group, a.consumer, each[1], each[2])
+  if why then
+    refused[#refused + 1] = {n - 1, why}
+  else
+    redis.call('XACK', a.stream, a.group, each[1])
+  end
+end
+return refused
+"""
+)
+"""Finishes deliveries that are still ours: [[index, why]] of those that are not."""
+
+RELEASE: Final = (
+    _MINE
+    + """
+local a = cmsgpack.unpack(ARGV[1])
+local refused = {}
+for n, each in ipairs(a.letters) do
+  local id, attempt, idle, count = unpack(each)
+  local why = mine(a.stream, a.group, a.consumer, id, attempt)
+  if why then
+    refused[#refused + 1] = {n - 1, why}
+  else
+    redis.call('XCLAIM', a.stream, a.group, a.nobody, 0, id, 'IDLE', idle,
+               'RETRYCOUNT', count, 'JUSTID')
+  end
+end
+return refused
+"""
+)
+"""Gives deliveries back: nobody's, and so long idle that they are free after their delay."""
+
+RENEW: Final = (
+    _MINE
+    + """
+local a = cmsgpack.unpack(ARGV[1])
+for _, each in ipairs(a.letters) do
+  if not mine(a.stream, a.group, a.consumer, each[1], each[2]) then
+    redis.call('XCLAIM', a.stream, a.group, a.consumer, 0, each[1], 'IDLE', 0,
+               'RETRYCOUNT', each[2], 'JUSTID')
+  end
+end
+return 1
+"""
+)
+"""A whole lease from now on, for the deliveries that are still ours."""
+
+BURY: Final = (
+    _MINE
+    + """
+local a = cmsgpack.unpack(ARGV[1])
+local size = redis.call('MEMORY', 'USAGE', a.dead, 'SAMPLES', 5) or 0
+if size > a.limit then return redis.error_reply('DEADFULL ' .. size) end
+local refused = {}
+for n, each in ipairs(a.letters) do
+  local why = mine(a.stream, a.group, a.consumer, each.id, each.attempt)
+  if why then
+    refused[#refused + 1] = {n - 1, why}
+  else
+    redis.call('XADD', a.dead, '*', 'body', ARGV[n + 1], unpack(each.fields))
+    redis.call('XACK', a.stream, a.group, each.id)
+  end
+end
+return refused
+"""
+)
+"""Moves deliveries to the dead letters, both halves at once."""
+
+LEAVE: Final = """
+local a = cmsgpack.unpack(ARGV[1])
+if redis.call('EXISTS', a.stream) == 0 then return 0 end
+if a.is_ephemeral then return redis.call('XGROUP', 'DESTROY', a.stream, a.group) end
+while true do
+  local rows = redis.call('XPENDING', a.stream, a.group, '-', '+', 500, a.consumer)
+  if not rows[1] then break end
+  for _, row in ipairs(rows) do
+    redis.call('XCLAIM', a.stream, a.group, a.nobody, 0, row[1], 'IDLE', a.lease,
+               'RETRYCOUNT', row[4] - 1, 'JUSTID')
+    if #redis.call('XPENDING', a.stream, a.group, row[1], row[1], 1, a.consumer) > 0 then
+      redis.call('XACK', a.stream, a.group, row[1])
+    end
+  end
+end
+return redis.call('XGROUP', 'DELCONSUMER', a.stream, a.group, a.consumer)
+"""
+"""A consumer leaves; what it still has in the pending list never reached the application."""
+
+TRIM: Final = """
+local a = cmsgpack.unpack(ARGV[1])
+if redis.call('EXISTS', a.stream) == 0 then return 0 end
+local function parts(id)
+  local ms, seq = string.match(id, '^(%d+)-(%d+)$')
+  return tonumber(ms), tonumber(seq)
+end
+local function less(one, other)
+  local m1, s1 = parts(one)
+  local m2, s2 = parts(other)
+  return m1 < m2 or (m1 == m2 and s1 < s2)
+end
+local floor = nil
+for _, info in ipairs(redis.call('XINFO', 'GROUPS', a.stream)) do
+  local row = {}
+  for n = 1, #info, 2 do row[info[n]] = info[n + 1] end
+  if string.sub(row.name, 1, #a.ephemeral) ~= a.ephemeral then
+    local id
+    if row.pending > 0 then
+      id = redis.call('XPENDING', a.stream, row.name)[2]
+    else
+      local ms, seq = parts(row['last-delivered-id'])
+      id = string.format('%d-%d', ms, seq + 1)
+    end
+    if not floor or less(id, floor) then floor = id end
+  end
+end
+if not floor and a.retain > 0 then floor = string.format('%d-0', a.retain) end
+if floor and a.replay > 0 then
+  local held = string.format('%d-0', a.replay)
+  if less(held, floor) then floor = held end
+end
+if a.age > 0 then
+  local oldest = string.format('%d-0', a.age)
+  if not floor or less(floor, oldest) then floor = oldest end
+end
+if not floor then return 0 end
+return redis.call('XTRIM', a.stream, 'MINID', '=', floor)
+"""
+"""Removes what every durable subscription has finished, or what is too old."""
+
+SEEK: Final = """
+local a = cmsgpack.unpack(ARGV[1])
+while true do
+  local rows = redis.call('XPENDING', a.stream, a.group, '-', '+', 500)
+  if not rows[1] then break end
+  for _, row in ipairs(rows) do redis.call('XACK', a.stream, a.group, row[1]) end
+end
+return redis.call('XGROUP', 'SETID', a.stream, a.group, a.to)
+"""
+"""Moves a subscription; what its consumers hold is void."""
+
+UNIT: Final = (
+    _MINE
+    + _STORE
+    + """
+local a = cmsgpack.unpack(ARGV[1])
+local known = redis.call('GET', a.unit)
+if known then
+  local epoch, sequence, answer = string.match(known, '^(%d+):(%d+):(.*)$')
+  if tonumber(epoch) > a.epoch then return redis.error_reply('FENCED ' .. epoch) end
+  if tonumber(epoch) == a.epoch and tonumber(sequence) >= a.sequence then
+    if tonumber(sequence) == a.sequence then return answer end
+    return redis.error_reply('FENCED ' .. sequence)
+  end
+end
+local refused = {}
+for n, ack in ipairs(a.acks) do
+  for m, each in ipairs(ack.letters) do
+    local why = mine(ack.stream, ack.group, ack.consumer, each[1], each[2])
+    if why then refused[#refused + 1] = {n - 1, m - 1, why} end
+  end
+end
+if refused[1] then return {refused} end
+local out, at = {}, 1
+for n, part in ipairs(a.parts) do
+  out[n] = {}
+  for m, letter in ipairs(part.letters) do
+    at = at + 1
+    out[n][m] = store(part.stream, letter, ARGV[at], a.seconds)
+  end
+end
+for _, ack in ipairs(a.acks) do
+  for _, each in ipairs(ack.letters) do redis.call('XACK', ack.stream, ack.group, each[1]) end
+end
+local answer = cjson.encode(out)
+redis.call('SET', a.unit, string.format('%d:%d:%s', a.epoch, a.sequence, answer), 'EX', a.idle)
+return answer
+"""
+)
+"""Publishes and acks as one: JSON of the places, or [[[ack, letter, why]]] when refused."""

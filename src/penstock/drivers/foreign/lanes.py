@@ -16,7 +16,9 @@ from penstock.drivers.foreign.envelope import Letter
 from penstock.drivers.port import Answer
 from penstock.vocabulary.errors import (
     Closed,
+    DiskFull,
     PenstockError,
+    StorageError,
     Unavailable,
     Unconfirmed,
     UnknownTopic,
@@ -96,24 +98,26 @@ class Lanes:
     async def _run(self, topic: str) -> None:
         lane = self._lanes[topic]
         together: list[Bundle] = []
+        left: Exception = Unconfirmed("the client was closed before the broker answered")
         try:
             while lane:
                 together = _take(lane)
                 await self._send(topic, together)
                 together = []
+        except Exception as error:
+            log.exception("topic %s: publishing failed", topic)
+            left = StorageError(f"topic {topic!r}: publishing failed: {error!r}")
         finally:
             del self._lanes[topic]
-            for bundle in [*together, *lane]:  # only when it was cancelled
-                self._answer(
-                    bundle, Unconfirmed("the client was closed before the broker answered")
-                )
+            for bundle in [*together, *lane]:
+                self._answer(bundle, left)
 
     async def _send(self, topic: str, together: list[Bundle]) -> None:
         letters = [letter for bundle in together for letter in bundle.letters]
         try:
             placed = await self._try(topic, letters, together[0].sender)
         except PenstockError as error:
-            if len(together) == 1 or isinstance(error, Unavailable):
+            if len(together) == 1 or isinstance(error, Unconfirmed | DiskFull):
                 for bundle in together:
                     self._answer(bundle, error)
                 return
@@ -137,6 +141,8 @@ class Lanes:
             except UnknownTopic as error:
                 self._forget_topic(topic)
                 reason: PenstockError = error
+            except DiskFull:
+                raise
             except Unavailable as error:
                 reason = error
             if self._loop.time() + pause > deadline:

@@ -41,7 +41,7 @@ class RedisFeed:
         self._lease_ms = max(1, int(seat.policy.lease_s * 1000))
         self._is_once = seat.policy.qos == 0
         self._redis = carrier.client()
-        self._where = {"stream": seat.topic, "group": group, "consumer": consumer}
+        self._where: dict[str, Any] = {"stream": seat.topic, "group": group, "consumer": consumer}
         self._group = group
         self._consumer = consumer
         self._poll_s = min(max(seat.policy.lease_s / 10, POLL_S_MIN), POLL_S_MAX)
@@ -52,7 +52,7 @@ class RedisFeed:
         """Deliveries that were settled without an answer: gone then means done."""
 
     @property
-    def where(self) -> dict[str, str]:
+    def where(self) -> dict[str, Any]:
         """Stream, group and consumer."""
         return self._where
 

@@ -1,0 +1,389 @@
+"""A connection to NATS JetStream: streams, consumers, and what is sent."""
+
+import json
+from collections.abc import Sequence
+from math import ceil
+from time import time
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+
+from penstock.drivers import capabilities
+from penstock.drivers.foreign.address import Address
+from penstock.drivers.foreign.carrier import (
+    Feed,
+    Placed,
+    Seat,
+    Sender,
+    SubscriptionRow,
+    TopicRow,
+    Traits,
+)
+from penstock.drivers.foreign.envelope import Letter, seal
+from penstock.drivers.nats.connection import Connection
+from penstock.drivers.nats.feed import SPARED, NatsFeed
+from penstock.drivers.nats.look import Looking
+from penstock.drivers.nats.subjects import safe_name, subject_of, topic_of
+from penstock.vocabulary import names
+from penstock.vocabulary.errors import (
+    InvalidArgument,
+    PositionNotHeld,
+    UnknownTopic,
+)
+from penstock.vocabulary.limits import (
+    BODY_BYTES_MAX,
+    DEAD_BYTES_MAX_DEFAULT,
+    DEDUP_S,
+    MEMBER_IDLE_S_MAX,
+)
+from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+
+NANO: Final = 1_000_000_000
+MESSAGE_ID: Final = "Nats-Msg-Id"
+MESSAGE_TTL: Final = "Nats-TTL"
+TTL_SINCE: Final = (2, 11)
+POLICY: Final = "penstock-policy"
+NAME: Final = "penstock-name"
+SPARED_STREAM: Final = "penstock-spared"
+SPARED_S: Final = 7 * 24 * 3600
+EPHEMERAL_S: Final = 60
+HEADER_SLACK: Final = 512
+"""What the server's own headers may take of its largest message."""
+
+
+async def connect(address: Address) -> "NatsCarrier":
+    """A connection, proved to work. Raises Unavailable, AccessRefused, Unsupported."""
+    carrier = NatsCarrier(address)
+    await carrier.open()
+    return carrier
+
+
+class NatsCarrier(Looking):
+    """One connection to NATS."""
+
+    traits = Traits()
+
+    def __init__(self, address: Address) -> None:
+        self.capabilities = capabilities.NATS
+        self.connection = Connection(address)
+        self._replicas = int(address.options.get("replicas", 1))
+        self._streams: dict[str, str] = {}
+        """Topic → the stream that has its subject."""
+        self._has_spared = False
+
+    async def open(self) -> None:
+        """Connects, and makes sure that there is JetStream."""
+        await self.connection.open()
+        try:
+            await self.connection.api("INFO")
+        except BaseException:
+            await self.connection.close()
+            raise
+        limit = min(BODY_BYTES_MAX, self.connection.payload_max - HEADER_SLACK)
+        self.capabilities = msgspec.structs.replace(capabilities.NATS, message_bytes_max=limit)
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        letters: Sequence[Letter],
+        sender: Sender | None,  # noqa: ARG002
+    ) -> list[Placed]:
+        rows: list[tuple[bytes, dict[str, str]]] = []
+        has_ttl = self.connection.version >= TTL_SINCE
+        for letter in letters:
+            headers = seal(letter)
+            if letter.dedup:
+                headers[MESSAGE_ID] = (
+                    letter.dedup if letter.dedup.isascii() else headers["penstock-id"]
+                )
+            if letter.expires_at and has_ttl:
+                headers[MESSAGE_TTL] = f"{max(1, ceil(letter.expires_at / 1000 - time()))}s"
+            rows.append((letter.body or b"", headers))
+        acks = await self.connection.store(subject_of(topic), rows)
+        return [Placed(ack.seq, f"0:{ack.seq}", ack.is_duplicate) for ack in acks]
+
+    # -- consuming -------------------------------------------------------------------------------
+
+    async def open_feed(self, seat: Seat) -> Feed:
+        stream = await self.stream_of(seat.topic)
+        if seat.subscription is None:
+            consumer = f"penstock-{uuid4().hex}"
+            await self.make_ephemeral(seat, stream, consumer, None)
+        else:
+            consumer = safe_name(seat.subscription)
+        feed = NatsFeed(self, seat, stream, consumer)
+        await feed.open()
+        return feed
+
+    async def make_ephemeral(
+        self, seat: Seat, stream: str, consumer: str, from_seq: int | None
+    ) -> None:
+        """A consumer that ends when nobody asks for its messages."""
+        start = seat.start if from_seq is None else f"0:{from_seq}"
+        config = {
+            "name": consumer,
+            "inactive_threshold": EPHEMERAL_S * NANO,
+            **_consumer(seat.topic, seat.policy),
+            **await self._start(seat.topic, start, is_checked=from_seq is None),
+        }
+        await self.connection.api(
+            f"CONSUMER.CREATE.{stream}.{consumer}", stream_name=stream, config=config
+        )
+
+    async def spare(self, stream: str, consumer: str, letters: Sequence[Letter]) -> None:
+        """Notes that these deliveries never reached the application."""
+        if not self._has_spared:
+            config = {
+                "name": SPARED_STREAM, "subjects": [f"{SPARED}.>"], "max_age": SPARED_S * NANO,
+                "storage": "file", "retention": "limits", "discard": "old",
+                "num_replicas": self._replicas,
+            }  # fmt: skip
+            await self.connection.api(f"STREAM.CREATE.{SPARED_STREAM}", **config)
+            self._has_spared = True
+        for letter in letters[:-1]:
+            await self.connection.publish(f"{SPARED}.{stream}.{consumer}.{letter.offset}", b"")
+        await self.connection.request(f"{SPARED}.{stream}.{consumer}.{letters[-1].offset}", b"")
+
+    async def spared(self, stream: str, consumer: str) -> dict[int, int]:
+        """How often each message was delivered without reaching the application."""
+        prefix = f"{SPARED}.{stream}.{consumer}."
+        try:
+            info = await self.connection.api(
+                f"STREAM.INFO.{SPARED_STREAM}", subjects_filter=f"{prefix}>"
+            )
+        except UnknownTopic:
+            return {}
+        found = info["state"].get("subjects") or {}
+        return {int(subject.removeprefix(prefix)): count for subject, count in found.items()}
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    async def stream_of(self, topic: str) -> str:
+        """The stream that has a topic's subject. Raises UnknownTopic."""
+        known = self._streams.get(topic)
+        if known is not None:
+            return known
+        answer = await self.connection.api("STREAM.NAMES", subject=subject_of(topic))
+        found = answer.get("streams")
+        if not found:
+            raise UnknownTopic(
+                f"no stream has the subject {subject_of(topic)!r} of topic {topic!r}"
+            )
+        self._streams[topic] = found[0]
+        return str(found[0])
+
+    async def find_topic(self, topic: str) -> TopicRow | None:
+        self._streams.pop(topic, None)
+        try:
+            stream = await self.stream_of(topic)
+            info = await self.connection.api(f"STREAM.INFO.{stream}")
+        except UnknownTopic:
+            self._streams.pop(topic, None)
+            return None
+        return _topic_row(topic, info)
+
+    async def put_topic(self, topic: str, partitions: int, policy: TopicPolicy) -> None:
+        capabilities.check_topic_policy(
+            self.capabilities, partitions, policy,
+            ("max_age_s", "max_bytes", "replay_s", "max_bytes_refuse"),
+        )  # fmt: skip
+        await self._put_stream(topic, policy)
+
+    async def ensure_dead(self, topic: str, bytes_max: int) -> None:
+        """Creates a dead-letter topic when it is missing: it refuses what is over its size."""
+        if topic not in self._streams and await self.find_topic(topic) is None:
+            source, _, subscription = topic.partition(names.DEAD_MARK)
+            policy = TopicPolicy(
+                retain_s=None, dead_of=f"{source}\n{subscription}", max_bytes_refuse=bytes_max
+            )
+            await self._put_stream(topic, policy)
+
+    async def _put_stream(self, topic: str, policy: TopicPolicy) -> None:
+        subject, name = subject_of(topic), safe_name(topic)
+        refuse = policy.max_bytes_refuse
+        if policy.dead_of is not None and refuse is None:
+            refuse = DEAD_BYTES_MAX_DEFAULT
+        age_s = policy.max_age_s or 0
+        config: dict[str, Any] = {
+            "name": name,
+            "subjects": [subject],
+            "retention": "limits",
+            "storage": "file",
+            "num_replicas": self._replicas,
+            "max_age": int(age_s * NANO),
+            "max_bytes": refuse or policy.max_bytes or -1,
+            "discard": "new" if refuse else "old",
+            "duplicate_window": int(min(DEDUP_S, age_s or DEDUP_S) * NANO),
+            "allow_direct": True,
+            "metadata": {NAME: topic, POLICY: json.dumps(msgspec.to_builtins(policy))},
+        }
+        if self.connection.version >= TTL_SINCE:
+            config["allow_msg_ttl"] = True
+        known = await self.find_topic(topic)
+        verb = "CREATE" if known is None else "UPDATE"
+        if known is not None:
+            config["name"] = name = self._streams[topic]
+        await self.connection.api(f"STREAM.{verb}.{name}", **config)
+        self._streams[topic] = name
+
+    async def drop_topic(self, topic: str) -> None:
+        stream = await self.stream_of(topic)
+        self._streams.pop(topic, None)
+        await self.connection.api(f"STREAM.DELETE.{stream}")
+
+    async def list_topics(self) -> list[TopicRow]:
+        found: list[TopicRow] = []
+        for info in await self._pages("STREAM.LIST", "streams"):
+            if info["config"]["name"] == SPARED_STREAM:
+                continue
+            for subject in info["config"].get("subjects") or ():
+                topic = topic_of(subject)
+                if topic is not None:
+                    found.append(_topic_row(topic, info))
+        return found
+
+    async def _pages(self, name: str, field: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while True:
+            answer = await self.connection.api(name, offset=len(found))
+            rows = answer.get(field) or []
+            found += rows
+            if not rows or len(found) >= answer.get("total", 0):
+                return found
+
+    # -- subscriptions ---------------------------------------------------------------------------
+
+    async def list_subscriptions(self, topic: str) -> list[SubscriptionRow]:
+        try:
+            stream = await self.stream_of(topic)
+            rows = await self._pages(f"CONSUMER.LIST.{stream}", "consumers")
+        except UnknownTopic:
+            return []
+        return [_subscription_row(topic, row) for row in rows if row["config"].get("durable_name")]
+
+    async def put_subscription(
+        self, topic: str, name: str, policy: SubscriptionPolicy, start: Any
+    ) -> None:
+        stream, consumer = await self.stream_of(topic), safe_name(name)
+        if start is None:
+            info = await self.connection.api(f"CONSUMER.INFO.{stream}.{consumer}")
+            config = {**info["config"], **_consumer(topic, policy)}
+            config["metadata"] = {NAME: name, POLICY: json.dumps(msgspec.to_builtins(policy))}
+            await self.connection.api(
+                f"CONSUMER.CREATE.{stream}.{consumer}", stream_name=stream, config=config,
+                action="update",
+            )  # fmt: skip
+            return
+        config = {
+            "name": consumer,
+            "durable_name": consumer,
+            **_consumer(topic, policy),
+            **await self._start(topic, start, is_checked=True),
+            "metadata": {NAME: name, POLICY: json.dumps(msgspec.to_builtins(policy))},
+        }
+        if names.MEMBER_MARK in name:
+            config["inactive_threshold"] = int(MEMBER_IDLE_S_MAX * NANO)
+        await self.connection.api(
+            f"CONSUMER.CREATE.{stream}.{consumer}", stream_name=stream, config=config
+        )
+
+    async def drop_subscription(self, topic: str, name: str) -> None:
+        stream = await self.stream_of(topic)
+        await self.connection.api(f"CONSUMER.DELETE.{stream}.{safe_name(name)}")
+
+    async def seek(self, topic: str, name: str, to: Any) -> None:
+        start = await self._start(topic, to, is_checked=True)
+        stream, consumer = await self.stream_of(topic), safe_name(name)
+        info = await self.connection.api(f"CONSUMER.INFO.{stream}.{consumer}")
+        config = {
+            key: value for key, value in info["config"].items() if not key.startswith("opt_start")
+        }
+        await self.connection.api(f"CONSUMER.DELETE.{stream}.{consumer}")
+        await self.connection.api(
+            f"CONSUMER.CREATE.{stream}.{consumer}", stream_name=stream, config={**config, **start}
+        )
+
+    async def _start(self, topic: str, start: Any, *, is_checked: bool) -> dict[str, Any]:
+        """Where a new consumer begins, in the words of JetStream."""
+        if start == "earliest":
+            return {"deliver_policy": "all"}
+        if start == "latest":
+            return {"deliver_policy": "new"}
+        if isinstance(start, int | float) and not isinstance(start, bool):
+            return {"deliver_policy": "by_start_time", "opt_start_time": _rfc3339(float(start))}
+        partition, mark, number = str(start).partition(":")
+        if not (mark and partition == "0" and number.isdecimal()):
+            raise InvalidArgument(
+                f"start {start!r} is neither 'earliest', 'latest', Unix seconds nor a position "
+                "such as '0:17'"
+            )
+        if is_checked:
+            state = (await self.connection.api(f"STREAM.INFO.{await self.stream_of(topic)}"))[
+                "state"
+            ]
+            if not state["first_seq"] <= int(number) <= state["last_seq"]:
+                lowest = f"0:{state['first_seq']}"
+                raise PositionNotHeld(
+                    f"topic {topic!r} does not hold position {start!r}; the lowest is {lowest!r}; "
+                    "'earliest' and 'latest' are always held",
+                    lowest=lowest,
+                )
+        return {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, int(number))}
+
+
+def _rfc3339(seconds: float) -> str:
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _consumer(topic: str, policy: SubscriptionPolicy) -> dict[str, Any]:
+    return {
+        "ack_policy": "explicit",
+        "ack_wait": max(1, int(policy.lease_s * NANO)),
+        "max_deliver": -1,
+        "max_ack_pending": -1,
+        "filter_subject": subject_of(topic),
+        "replay_policy": "instant",
+    }
+
+
+def _topic_row(topic: str, info: dict[str, Any]) -> TopicRow:
+    said = (info["config"].get("metadata") or {}).get(POLICY)
+    policy = msgspec.convert(json.loads(said), TopicPolicy) if said else TopicPolicy()
+    state = info["state"]
+    created = info.get("created", "")
+    return TopicRow(
+        topic, policy, 1, state["messages"], state["bytes"], state["last_seq"], _seconds(created)
+    )
+
+
+def _seconds(text: str) -> float:
+    from datetime import datetime  # noqa: PLC0415
+
+    whole, _, rest = text.rstrip("Z").partition(".")
+    if not whole:
+        return 0.0
+    return datetime.fromisoformat(whole + "+00:00").timestamp() + float(f"0.{rest or 0}")
+
+
+def _subscription_row(topic: str, row: dict[str, Any]) -> SubscriptionRow:
+    config = row["config"]
+    metadata = config.get("metadata") or {}
+    said = metadata.get(POLICY)
+    policy = (
+        msgspec.convert(json.loads(said), SubscriptionPolicy)
+        if said
+        else SubscriptionPolicy(lease_s=config.get("ack_wait", 30 * NANO) / NANO)
+    )
+    consumers = [f"pull-{number}" for number in range(1, row.get("num_waiting", 0) + 1)]
+    return SubscriptionRow(
+        topic, metadata.get(NAME, config["durable_name"]), policy, consumers,
+        row.get("num_pending"), row.get("num_ack_pending"), None,
+    )  # fmt: skip

@@ -59,7 +59,9 @@ class ForeignAttachment:
         self._flushes: list[tuple[int, Answer]] = []
         self._tasks: list[Task[None]] = []
         self._timer: TimerHandle | None = None
+        self._is_stopping = False
         self._is_closed = False
+        self._is_ended = False
 
     @property
     def lease_s(self) -> float:
@@ -79,6 +81,11 @@ class ForeignAttachment:
 
     def ack(self, claims: list[Claim]) -> None:
         self._here(lambda: self._do(self.desk.ack(claims)))
+
+    def finish(self, claims: list[Claim]) -> None:
+        """Messages were acked by a unit that is committed. On the loop."""
+        self.desk.ack(claims)  # whose orders were carried out with the unit
+        self._do(Work())
 
     def give_back(self, claim: Claim, cause: Cause, delay_s: float | None, reason: str) -> None:
         def decide() -> None:
@@ -128,7 +135,7 @@ class ForeignAttachment:
     async def _fetch(self) -> None:
         pause, silent_since = PAUSE_S_FIRST, 0.0
         try:
-            while True:
+            while not self._is_stopping:  # an SDK may swallow a cancellation
                 count, size = self.desk.room()
                 if not count:
                     self._has_credit.clear()
@@ -162,7 +169,7 @@ class ForeignAttachment:
 
     async def _obey(self) -> None:
         try:
-            while True:
+            while not self._is_ended:
                 await self._has_orders.wait()
                 self._has_orders.clear()
                 upto, orders = self._given, self._orders
@@ -249,15 +256,16 @@ class ForeignAttachment:
     # -- the end ---------------------------------------------------------------------------------
 
     async def _detach(self, begun: dict[int, Ranges]) -> None:
-        if self._is_closed:
+        if self._is_stopping:
             return
+        self._is_stopping = True
         await self._stop(self._tasks[:1])
         self._do(self.desk.detach(begun, self._loop.time()))
         self._is_closed = True
         try:
             async with asyncio.timeout(CLOSE_S_MAX):
                 settled: asyncio.Future[Any] = self._loop.create_future()
-                self.flush(settled.set_result)
+                self.flush(lambda found: settled.done() or settled.set_result(found))
                 await settled
         except TimeoutError:
             log.warning("topic %s: the broker cannot be reached: what was held comes again when "
@@ -266,12 +274,13 @@ class ForeignAttachment:
 
     async def lose(self) -> None:
         """Leaves without order: what was held comes again when its lease ends."""
-        if not self._is_closed:
-            self._is_closed = True
+        if not self._is_stopping:
+            self._is_stopping = self._is_closed = True
             await self._stop(self._tasks[:1])
             await self._end()
 
     async def _end(self) -> None:
+        self._is_ended = True
         if self._timer is not None:
             self._timer.cancel()
         await self._stop(self._tasks)

@@ -217,6 +217,22 @@ class Desk:
             work.settle.clear()
         return work
 
+    def meant(self, claims: list[Claim]) -> tuple[list[Letter], list[Refusal]]:
+        """The letters that claims speak of, and those that are not held any more."""
+        letters: list[Letter] = []
+        refusals: list[Refusal] = []
+        for claim in claims:
+            lease = self._leases.get(claim.lease_id)
+            if lease is None:
+                refusals += _forgotten(claim)
+                continue
+            for held in lease.claimed(claim):
+                if held.state is State.DONE:
+                    refusals.append(_refusal(lease, held, "it was settled or handed out again"))
+                else:
+                    letters.append(held.letter)
+        return letters, refusals
+
     def give_back(
         self, claim: Claim, cause: Cause, delay_s: float | None, reason: str, now: float, wall: int
     ) -> Work:  # fmt: skip

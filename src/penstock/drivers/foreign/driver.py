@@ -3,7 +3,7 @@
 import asyncio
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from penstock.drivers.foreign.address import Address
 from penstock.drivers.foreign.attachment import ForeignAttachment, wall_ms
@@ -13,6 +13,7 @@ from penstock.drivers.foreign.envelope import letters_of, seal
 from penstock.drivers.foreign.following import ForeignFollowing
 from penstock.drivers.foreign.lanes import Bundle, Lanes
 from penstock.drivers.foreign.office import Office
+from penstock.drivers.foreign.units import Acks, UnitCarrier, Units
 from penstock.drivers.port import Answer, Attachment, Capabilities, Follower, Following, Sink
 from penstock.vocabulary import names
 from penstock.vocabulary.claims import Claim
@@ -69,6 +70,12 @@ class ForeignDriver:
         self._lanes = Lanes(
             carrier, loop, publish_s, self._office.ensure_topic, self._office.forget_topic
         )
+        self._units: Units | None = None
+        if carrier.capabilities.has_transactions:
+            self._units = Units(
+                cast("UnitCarrier", carrier), carrier.capabilities.durability, loop, publish_s,
+                self._office.ensure_topic,
+            )  # fmt: skip
         self._attachments: dict[ForeignAttachment, None] = {}
         self._followings: dict[ForeignFollowing, None] = {}
         self._is_closed = False
@@ -155,8 +162,17 @@ class ForeignDriver:
     def commit_unit(
         self, wish: UnitWish, claims: list[tuple[Attachment, list[Claim]]], answer: Answer
     ) -> None:
-        """Only for carriers with transactions."""
-        raise Unsupported(f"{self.capabilities.scheme}: URLs have no transactions")
+        if self._units is None:
+            raise Unsupported(f"{self.capabilities.scheme}: URLs have no transactions")
+        acks: Acks = []
+        for attachment, listed in claims:
+            if attachment not in self._attachments or not isinstance(attachment, ForeignAttachment):
+                raise InvalidArgument(
+                    "a message of the unit was received by another client, or its subscription "
+                    "was closed since: ack messages with the client that received them"
+                )
+            acks.append((attachment, listed))
+        self._units.commit(wish, acks, answer)
 
     def deliver(self) -> None:
         """Answers are given as they come."""
@@ -173,6 +189,8 @@ class ForeignDriver:
         for following in list(self._followings):
             following.leave()
         await self._lanes.close()
+        if self._units is not None:
+            await self._units.close()
         await asyncio.gather(*(each.lose() for each in list(self._attachments)))
         await self._carrier.close()
 
@@ -209,12 +227,3 @@ def _check_same(
                 f"subscription {subscription!r} of topic {wish.topic!r} has {name} {theirs!s}, not "
                 f"{ours!s}: use another name, or delete it first"
             )
-
-
-def check_attached(known: dict[ForeignAttachment, None], attachment: Attachment) -> None:
-    """Raises InvalidArgument when a unit acks what another client received."""
-    if attachment not in known:
-        raise InvalidArgument(
-            "a message of the unit was received by another client, or its subscription was closed "
-            "since: ack messages with the client that received them"
-        )

@@ -128,7 +128,7 @@ class Lanes:
         at = 0
         for bundle in together:
             end = at + len(bundle.letters)
-            self._answer(bundle, _stored(bundle.letters, placed[at:end], level))
+            self._answer(bundle, stored_of(bundle.letters, placed[at:end], level))
             at = end
 
     async def _try(self, topic: str, letters: list[Letter], sender: Sender) -> list[Placed]:
@@ -174,7 +174,8 @@ def _take(lane: "deque[Bundle]") -> list[Bundle]:
     return together
 
 
-def _stored(letters: list[Letter], placed: list[Placed], level: Durability) -> Stored:
+def stored_of(letters: list[Letter], placed: list[Placed], level: Durability) -> Stored:
+    """What the client is told about a batch."""
     # A made id comes twice only by a retry of this very publish, which is no second message.
     fresh = tuple(
         at

@@ -5,7 +5,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
 
 import msgspec
@@ -38,10 +38,12 @@ from penstock.drivers.redis.entries import (
     place_before,
     subscriptions_key,
     text,
+    why_of,
 )
 from penstock.drivers.redis.feed import NOBODY, RedisFeed
 from penstock.vocabulary.errors import (
     AccessRefused,
+    AckRefused,
     DeadLetterFull,
     DiskFull,
     InvalidArgument,
@@ -58,6 +60,7 @@ from penstock.vocabulary.errors import (
 from penstock.vocabulary.limits import DEDUP_S, PUBLISHER_IDLE_S_MAX
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.units import UnitWish
 
 try:
     import redis.asyncio as aioredis
@@ -171,6 +174,37 @@ class RedisCarrier:
         )  # fmt: skip
         await self.trim(topic)
         return [Placed(None, text(id), bool(state == 1)) for id, state in answers]
+
+    async def commit(
+        self, wish: UnitWish, parts: list[list[Letter]], acks: list[tuple[Feed, list[Letter]]]
+    ) -> list[list[Placed]]:
+        """Stores and finishes, all or nothing: one script."""
+        named = list(zip(wish.parts, parts, strict=True))
+        answer = await self.run(
+            scripts.UNIT,
+            bodies=[body for letters in parts for body in bodies_of(letters)],
+            unit=f"{OWN}:unit:{wish.publisher.hex()}", epoch=wish.epoch, sequence=wish.sequence,
+            seconds=int(DEDUP_S), idle=int(PUBLISHER_IDLE_S_MAX),
+            parts=[
+                {"stream": part.topic, "letters": [packed(part.topic, each) for each in letters]}
+                for part, letters in named
+            ],
+            acks=[
+                {
+                    **cast("RedisFeed", feed).where,
+                    "letters": [(letter.position, letter.attempt) for letter in letters],
+                }
+                for feed, letters in acks
+            ],
+        )  # fmt: skip
+        if isinstance(answer, list):
+            refused = [(ack, at, why_of(text(why))) for ack, at, why in answer[0]]
+            raise AckRefused("some acks of the unit came too late", refused=refused)
+        # Lua writes an empty list as an empty object.
+        return [
+            [Placed(None, id, state == 1) for id, state in places or ()]
+            for places in json.loads(answer) or ()
+        ]
 
     async def trim(self, topic: str, *, is_due: bool = False) -> None:
         """Removes what nobody needs any more, not oftener than useful."""

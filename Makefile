@@ -30,8 +30,8 @@ prove: ready ## run the long proofs: every crash point, every seed
 	echo "make prove took $$(( $$(date +%s) - start )) s"; exit $$status
 
 check: ready ## check format, lint, types and imports between rooms
-	$(VENV)/ruff format --check src tests
-	$(VENV)/ruff check src tests
+	$(VENV)/ruff format --check src tests benchmarks
+	$(VENV)/ruff check src tests benchmarks
 	$(VENV)/mypy
 	$(VENV)/lint-imports --no-logo
 

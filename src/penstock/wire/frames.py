@@ -161,9 +161,7 @@ def frame(kind: int, number: int, payload: bytes = b"", flags: int = 0) -> bytes
     """A small frame as one piece."""
     length = len(payload)
     seed = (length | kind << 32 | flags << 40) + number * _SPREAD & _MASK
-    return (
-        HEADER.pack(length, kind, flags, 0, number, xxh3_64_intdigest(payload, seed)) + payload
-    )
+    return HEADER.pack(length, kind, flags, 0, number, xxh3_64_intdigest(payload, seed)) + payload
 
 
 def frame_of(kind: int, number: int, parts: Sequence[bytes], flags: int = 0) -> list[bytes]:
@@ -218,6 +216,11 @@ class Reader:
     def held(self) -> int:
         """Bytes that came and are not part of a frame that was taken out."""
         return self._end - self._start
+
+    @property
+    def wanted(self) -> int:
+        """Bytes of the frame that has begun, as far as that is known."""
+        return self._wanted
 
     @property
     def capacity(self) -> int:

@@ -1,8 +1,8 @@
 """Questions besides messages, and their answers: a number for each kind, then MessagePack.
 
-    ASK      u8 kind of question, MessagePack
-    ANSWER   MessagePack, in fragments when it is long; for questions answered with stored batches
-             a head, then frames as in a slice
+ASK      u8 kind of question, MessagePack
+ANSWER   MessagePack, in fragments when it is long; for questions answered with stored batches
+         a head, then frames as in a slice
 """
 
 from collections.abc import Callable

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from penstock.vocabulary.claims import Claim, Kept, Refusal, Renewal, Revoked
+from penstock.vocabulary.claims import Claim, Kept, Refusal, Renewal, Returning, Revoked
 from penstock.vocabulary.errors import ProtocolError
 from penstock.vocabulary.limits import SLICE_COUNT_MAX
 from penstock.vocabulary.records import Cause, Ranges
@@ -26,8 +26,9 @@ _unpack_claim = _CLAIM.unpack_from
 _RANGE: Final = Struct("<QQ")
 CLAIMS_MAX: Final = 512
 """Most claims in one frame."""
-SPAN_MAX: Final = 1 << 19
-"""Offsets from the first to the last message of a claim."""
+MASK_BITS_MAX: Final = 1 << 14
+"""Messages that lie further apart are told by their ranges."""
+RENEWALS_MAX: Final = 1 << 16
 SECONDS_MAX: Final = 400 * 24 * 3600.0
 OFFSET_MAX: Final = 1 << 62
 CAUSES: Final = (Cause.NACKED, Cause.REJECTED, Cause.UNSTARTED)
@@ -46,12 +47,27 @@ def encode_claims(claims: list[Claim]) -> bytes:
 
 
 def _packed(claim: Claim) -> bytes:
+    if claim.mask.bit_length() > MASK_BITS_MAX:
+        claim = _by_ranges(claim)
     lease, partition, attempt, ranges, mask = claim
     bits = mask.to_bytes((mask.bit_length() + 7) // 8, "little") if mask else b""
     data = _CLAIM.pack(lease, partition, attempt, len(bits), len(ranges))
     for start, end in ranges:
         data += _RANGE.pack(start, end)
     return data + bits
+
+
+def _by_ranges(claim: Claim) -> Claim:
+    """The same claim without a mask."""
+    at, bits, ranges = claim.ranges[0][0], claim.mask, []
+    while bits:
+        gap = (bits & -bits).bit_length() - 1
+        bits >>= gap
+        size = (~bits & (bits + 1)).bit_length() - 1
+        ranges.append((at + gap, at + gap + size))
+        at += gap + size
+        bits >>= size
+    return claim._replace(ranges=tuple(ranges), mask=0)
 
 
 def decode_claims(payload: memoryview) -> list[Claim]:
@@ -89,7 +105,7 @@ def check_claim(claim: Claim) -> Claim:
         if len(ranges) != 1 or mask < 0 or mask.bit_length() > ranges[0][1] - ranges[0][0]:
             raise ProtocolError("the mask of a claim does not fit its range")
         count = mask.bit_count()
-    if not ranges or count > SLICE_COUNT_MAX or last - ranges[0][0] > SPAN_MAX:
+    if not ranges or count > SLICE_COUNT_MAX:
         raise ProtocolError(f"a claim means {count} messages; a lease has {SLICE_COUNT_MAX}")
     if claim.lease_id >= OFFSET_MAX or min(claim.lease_id, claim.partition, claim.attempt) < 0:
         raise ProtocolError("a number of a claim is outside its limits")
@@ -108,6 +124,8 @@ class PackedClaim(NamedTuple):
 
 def pack_claim(claim: Claim) -> PackedClaim:
     """For a payload."""
+    if claim.mask.bit_length() > MASK_BITS_MAX:
+        claim = _by_ranges(claim)
     mask = claim.mask
     data = mask.to_bytes((mask.bit_length() + 7) // 8, "little") if mask else b""
     return PackedClaim(claim.lease_id, claim.partition, claim.attempt, claim.ranges, data)
@@ -174,7 +192,7 @@ def encode_extend(extend: Extend) -> bytes:
 def decode_extend(payload: Any) -> Extend:
     """Messages that need more time. Raises ProtocolError."""
     found: Extend = _decoded(_extend, payload, "a renewal")
-    if not 0 < found.seconds <= SECONDS_MAX or len(found.renewals) > SPAN_MAX:
+    if not 0 < found.seconds <= SECONDS_MAX or len(found.renewals) > RENEWALS_MAX:
         raise ProtocolError("a renewal asks for a time outside its limits")
     return found
 
@@ -202,10 +220,11 @@ class FollowWish(NamedTuple):
     """A consumer of a pattern; `legs` is what it holds of each topic when it returns."""
 
     wish: Wish
-    legs: dict[str, Any] = {}  # noqa: RUF012 - a NamedTuple's default, never changed
+    legs: dict[str, Returning]
 
 
 _wish: Final = msgspec.msgpack.Decoder(Wish)
+_follow: Final = msgspec.msgpack.Decoder(FollowWish)
 _attached: Final = msgspec.msgpack.Decoder(Attached)
 _joined: Final = msgspec.msgpack.Decoder(Joined)
 _begun: Final = msgspec.msgpack.Decoder(dict[int, Ranges])
@@ -222,6 +241,19 @@ def decode_wish(payload: Any) -> Wish:
     if not is_place(wish.start):
         raise ProtocolError(f"{wish.start!r:.80} is no place to start at")
     return wish
+
+
+def encode_follow(follow: FollowWish) -> bytes:
+    """The payload of FOLLOW."""
+    return _encode(follow)
+
+
+def decode_follow(payload: Any) -> FollowWish:
+    """What a consumer of a pattern asks for. Raises ProtocolError."""
+    found: FollowWish = _decoded(_follow, payload, "a follow")
+    if not is_place(found.wish.start):
+        raise ProtocolError(f"{found.wish.start!r:.80} is no place to start at")
+    return found
 
 
 def is_place(start: Any) -> bool:

@@ -45,7 +45,7 @@ class Publish(NamedTuple):
     topic: str
     partition: int
     batch: bytes
-    count: int
+    messages: int
     publisher: bytes
     epoch: int
     sequence: int
@@ -113,9 +113,7 @@ def decode_stored(payload: Any) -> Stored:
         kept = places = None
         if len(payload) > _STORED.size:
             kept, places = _rest.decode(memoryview(payload)[_STORED.size :])
-        return Stored(
-            None if base < 0 else base, LEVELS[level], bool(is_duplicate), kept, places
-        )
+        return Stored(None if base < 0 else base, LEVELS[level], bool(is_duplicate), kept, places)
     except (StructError, ValueError, IndexError) as error:
         raise ProtocolError(f"an answer to a publish cannot be decoded: {error}") from error
 
@@ -127,7 +125,7 @@ class _PartHead(NamedTuple):
     topic: str
     partition: int
     length: int
-    count: int
+    messages: int
     epoch: int
     sequence: int
 
@@ -185,13 +183,13 @@ def decode_unit(payload: memoryview) -> UnitFrame:
     numbers = [head.epoch, head.sequence]
     parts: list[Part] = []
     for part in head.parts:
-        numbers += [part.epoch, part.sequence, part.partition, part.count, part.length]
+        numbers += [part.epoch, part.sequence, part.partition, part.messages, part.length]
         end = start + part.length
         if part.length < 0 or end > len(payload):
             raise ProtocolError("a batch of a unit is not there")
         parts.append(
             Part(
-                part.topic, part.partition, bytes(payload[start:end]), part.count, part.epoch,
+                part.topic, part.partition, bytes(payload[start:end]), part.messages, part.epoch,
                 part.sequence,
             )
         )  # fmt: skip

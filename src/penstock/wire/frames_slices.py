@@ -77,9 +77,7 @@ def read_slice(payload: memoryview) -> Slice:
     """A slice, or a part of one. Raises ProtocolError."""
     try:
         lease_id, start, end, partition, attempt = _SLICE.unpack_from(payload)
-        return Slice(
-            lease_id, partition, start, end, attempt, read_frames(payload, _SLICE.size)
-        )
+        return Slice(lease_id, partition, start, end, attempt, read_frames(payload, _SLICE.size))
     except StructError as error:
         raise ProtocolError(f"a slice cannot be decoded: {error}") from error
 

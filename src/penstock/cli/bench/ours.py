@@ -52,8 +52,7 @@ class Ours:
             await deliveries.flush()
 
     async def about(self) -> dict[str, str]:
-        return {
-            "server": f"penstock {metadata.version('penstock')}",
-            "client": f"penstock {metadata.version('penstock')}",
-            "durability": self._plan.durability,
-        }
+        version = f"penstock {metadata.version('penstock')}"
+        is_kept = not self._plan.url.startswith("memory:")
+        durability = self._plan.durability if is_kept else "none: in memory"
+        return {"server": version, "client": version, "durability": durability}

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from penstock.cli import (
+    backup,
     dead,
     dump,
     explain,
@@ -20,6 +21,7 @@ from penstock.cli import (
     options,
     peek,
     pub,
+    restore,
     salvage,
     stats,
     sub,
@@ -48,6 +50,8 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
     stats.COMMAND,
     explain.COMMAND,
     verify.COMMAND,
+    backup.COMMAND,
+    restore.COMMAND,
     salvage.COMMAND,
     dump.COMMAND,
     bench.COMMAND,

@@ -303,6 +303,12 @@ class RecordDamaged(StorageError):
     code = "record-damaged"
 
 
+class BackupDamaged(StorageError):
+    """A backup is not whole, was changed since, or is none."""
+
+    code = "backup-damaged"
+
+
 # -- capabilities ------------------------------------------------------------------------------
 
 

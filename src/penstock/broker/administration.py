@@ -203,6 +203,7 @@ class Administration(Following, Multicasting):
             "consumers": [c.name for c in subscription.consumers or ()],
             **msgspec.to_builtins(found),
             "unexplained": counts.unexplained(found),
+            "oldest": [cursor.done.floor for cursor in subscription.cursors],
             **describe_row(subscription),
             "policy": msgspec.to_builtins(subscription.policy),
         }

@@ -14,6 +14,9 @@ from typing import Any, Final
 
 from penstock.cli import (
     backup,
+    completion,
+    config,
+    context,
     dead,
     dump,
     explain,
@@ -27,6 +30,7 @@ from penstock.cli import (
     sub,
     subscriptions,
     tail,
+    top,
     topics,
     verify,
 )
@@ -48,12 +52,16 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
     peek.COMMAND,
     tail.COMMAND,
     stats.COMMAND,
+    top.COMMAND,
     explain.COMMAND,
     verify.COMMAND,
     backup.COMMAND,
     restore.COMMAND,
     salvage.COMMAND,
     dump.COMMAND,
+    config.GROUP,
+    context.GROUP,
+    completion.COMMAND,
     bench.COMMAND,
     demo.COMMAND,
 )
@@ -61,6 +69,7 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
 EXIT_CODES: Final = {
     "usage": USAGE,
     "invalid-argument": USAGE,
+    "invalid-configuration": USAGE,
     "invalid-name": USAGE,
     "unavailable": UNREACHABLE,
     "draining": UNREACHABLE,

@@ -51,6 +51,17 @@ class InvalidArgument(UsageError):
     code = "invalid-argument"
 
 
+class InvalidConfiguration(UsageError):
+    """A configuration file, environment variable or option has an unknown name or a wrong value."""
+
+    code = "invalid-configuration"
+
+    @property
+    def problems(self) -> list[str]:
+        """Everything that is wrong, one sentence each."""
+        return list(self.details.get("problems", [self.text]))
+
+
 class InvalidName(UsageError):
     """A topic, subscription or consumer name breaks the naming rules."""
 

@@ -1,0 +1,3 @@
+"""The socket in a store's folder."""
+
+SOCKET = "socket"

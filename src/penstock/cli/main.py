@@ -26,6 +26,7 @@ from penstock.cli import (
     pub,
     restore,
     salvage,
+    serve,
     stats,
     sub,
     subscriptions,
@@ -46,6 +47,7 @@ OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 COMMANDS: Final[tuple[Command | Group, ...]] = (
     pub.COMMAND,
     sub.COMMAND,
+    serve.COMMAND,
     topics.GROUP,
     subscriptions.GROUP,
     dead.GROUP,

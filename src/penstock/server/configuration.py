@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 import msgspec
 
-from penstock.server.settings import TABLES, Settings
+from penstock.server.settings import TABLES, Settings, check
 from penstock.vocabulary.errors import InvalidConfiguration
 
 FILE: Final = "penstock.toml"
@@ -61,9 +61,7 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Flags | None = No
         table, _, key = name.partition(".")
         option = f"--{key.replace('_', '-')}"
         _put(found, problems, table, key, value, option)
-    if problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise InvalidConfiguration(problems[0] + more, problems=problems)
+    _refuse(problems)
     tables = {
         table: kind(
             **{
@@ -75,6 +73,7 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Flags | None = No
         for table, kind in TABLES.items()
     }
     settings = Settings(**tables)
+    _refuse([_at(problem, found) for problem in check(settings)])
     values = {
         f"{table}.{key}": found.get(f"{table}.{key}")
         or Value(getattr(getattr(settings, table), key), DEFAULT)
@@ -82,6 +81,18 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Flags | None = No
         for key in kind.__struct_fields__
     }
     return Loaded(settings, values, path)
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise InvalidConfiguration(problems[0] + more, problems=problems)
+
+
+def _at(problem: str, found: dict[str, Value]) -> str:
+    """A problem `[table] key: …` with the source of that setting before it."""
+    name = problem.partition(":")[0].replace("[", "").replace("] ", ".")
+    return f"{found[name].source}: {problem}" if name in found else problem
 
 
 def _from_file(
@@ -160,6 +171,8 @@ def _put(
     name = f"[{table}] {key}" if where else source
     try:
         checked = _converted(_hints(kind)[key], value, is_text=not where)
+        if table != "serve" and isinstance(checked, int | float) and checked <= 0:
+            raise msgspec.ValidationError  # noqa: TRY301 - limits are all above 0
     except msgspec.ValidationError:
         wanted = _wanted(msgspec.inspect.type_info(_hints(kind)[key]))
         problems.append(f"{where}{name} must be {wanted}, not {value!r}")
@@ -174,8 +187,11 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 def _converted(hint: Any, value: Any, *, is_text: bool) -> Any:
     """A value of the type a setting has; texts of environment and flags are read as such."""
     if is_text and isinstance(value, str):
-        if msgspec.inspect.type_info(hint).__class__ is msgspec.inspect.DictType:
+        kind = msgspec.inspect.type_info(hint).__class__
+        if kind is msgspec.inspect.DictType:
             value = _pairs(value)
+        elif kind is msgspec.inspect.VarTupleType:
+            value = [each.strip() for each in value.split(",") if each.strip()]
         elif value.isdigit():
             try:
                 return msgspec.convert(int(value), hint)
@@ -184,12 +200,12 @@ def _converted(hint: Any, value: Any, *, is_text: bool) -> Any:
     return msgspec.convert(value, hint, strict=not is_text)
 
 
-def _pairs(text: str) -> dict[str, str]:
-    """`publish=p,subscribe=s` as a table."""
+def _pairs(text: str) -> dict[str, list[str]]:
+    """`publish=p pub,subscribe=s` as a table of lists."""
     pairs = [each.partition("=") for each in text.split(",") if each.strip()]
     if not all(mark for _, mark, _ in pairs):
         raise msgspec.ValidationError(text)
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    return {name.strip(): value.split() for name, _, value in pairs}
 
 
 def _wanted(info: msgspec.inspect.Type) -> str:
@@ -200,15 +216,21 @@ def _wanted(info: msgspec.inspect.Type) -> str:
         case msgspec.inspect.LiteralType(values=values):
             return " or ".join(f"{value!r}" for value in values)
         case msgspec.inspect.IntType(ge=low, le=high):
-            return f"a whole number from {low} to {high}"
+            return f"a whole number{_bounds(low, high)}"
         case msgspec.inspect.FloatType(ge=low, le=high):
-            return f"a number from {low} to {high}"
+            return f"a number{_bounds(low, high)}"
+        case msgspec.inspect.VarTupleType():
+            return "a list of texts"
         case msgspec.inspect.BoolType():
             return "true or false"
         case msgspec.inspect.DictType():
-            return "a table of names"
+            return "a table of lists of words"
         case _:
             return "text that is not empty"
+
+
+def _bounds(low: float | None, high: float | None) -> str:
+    return " above 0" if low is None or high is None else f" from {low} to {high}"
 
 
 def _hint(name: str, known: Any, content: Any = None) -> str:

@@ -208,6 +208,12 @@ class PublisherForgotten(UsageError):
     code = "publisher-forgotten"
 
 
+class AddressInUse(UsageError):
+    """A server cannot listen there: somebody else does, or it may not."""
+
+    code = "address-in-use"
+
+
 # -- bytes --------------------------------------------------------------------------------------
 
 

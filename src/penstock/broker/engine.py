@@ -101,11 +101,11 @@ class Engine:
         elif not urgent and len(self._records) == 1:
             self.wake_commit()
 
-    def after_pending(self, waiter: Waiter) -> None:
-        """Answers the waiter once everything decided so far is durable."""
+    def after_pending(self, waiter: Waiter, *, urgent: bool = True) -> None:
+        """Answers the waiter once everything decided so far is durable, which it may hasten."""
         with self.lock:
             self._after.append(waiter)
-            self.is_urgent = True
+            self.is_urgent = self.is_urgent or urgent
         self.wake_commit()
 
     def when_room(self, waiter: Waiter) -> bool:

@@ -45,6 +45,10 @@ FUNCTIONS: Final = {
     "load-callers": "load:callers",
     "load-one": "load:one",
     "load-latency": "load:latency",
+    "net-rest": "protocols:rest",
+    "net-ndjson": "protocols:ndjson",
+    "net-lines": "protocols:lines",
+    "net-connections": "crowd:connections",
 }
 """What a child can measure: a name, and the function in this package."""
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.cli.bench import command, compare, loopback, machine, places, raw
+from penstock.cli.bench.figure import shown
 from penstock.cli.output import BOLD, Output, duration, number
 from penstock.cli.progress import Progress
 
@@ -33,11 +34,11 @@ def run(arguments: Namespace, output: Output) -> int:
         where = machine.describe(folder)
     rows = compare.standings(arguments.mode, turns)
     if output.is_json:
-        shown = {**msgspec.to_builtins(plan), "folder": None}
+        asked = {**msgspec.to_builtins(plan), "folder": None}
         output.document(
             {
                 "mode": arguments.mode,
-                "plan": shown,
+                "plan": asked,
                 "machine": where,
                 "raw": limits,
                 "standings": msgspec.to_builtins(rows),
@@ -86,7 +87,7 @@ def _show_standings(output: Output, rows: list[compare.Standing]) -> None:
     first = rows[0].name
     output.say(output.paint("URL              RESULT        RATIO   TURNS", BOLD))
     for row in rows:
-        turns = " ".join(compare.shown(value, row.unit) for value in row.values)
+        turns = " ".join(shown(value, row.unit) for value in row.values)
         ratio = "1" if row.name == first else f"{row.ratio:.1f}×"
         output.say(f"{row.name:<15}  {row.value_text:<12}  {ratio:<6}  {turns}")
         lost = f"; LOST {number(row.lost)}" if row.lost else ""

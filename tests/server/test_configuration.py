@@ -36,9 +36,9 @@ def test_each_layer_beats_the_one_below() -> None:
 
 def test_a_file_may_be_named_and_must_then_be_there(tmp_path: Path) -> None:
     other = tmp_path / "other.toml"
-    other.write_text("[limits]\nconnections = 7\n")
-    assert load(other, {}).settings.limits.connections == 7
-    assert load(None, {"PENSTOCK_CONFIG": str(other)}).settings.limits.connections == 7
+    other.write_text("[frames]\nconnections_max = 7\n")
+    assert load(other, {}).settings.frames.connections_max == 7
+    assert load(None, {"PENSTOCK_CONFIG": str(other)}).settings.frames.connections_max == 7
     with pytest.raises(InvalidConfiguration, match=r"no configuration file missing\.toml"):
         load(Path("missing.toml"), {})
 
@@ -51,14 +51,18 @@ def test_texts_of_the_environment_become_values() -> None:
             "PENSTOCK_SERVE_LINE_PORT": "off",
             "PENSTOCK_SERVE_INSECURE_LISTEN": "true",
             "PENSTOCK_SERVE_DRAIN_S": "2.5",
-            "PENSTOCK_LINE_COMMANDS": "publish=p, subscribe=s",
+            "PENSTOCK_LINES_COMMANDS": "publish=p pub, subscribe=s",
+            "PENSTOCK_HTTP_ORIGINS": "https://a.example, https://b.example",
+            "PENSTOCK_FRAMES_IDLE_S": "7",
         },
     ).settings
     assert serve.serve.data == "77"
     assert serve.serve.line_port == "off"
     assert serve.serve.insecure_listen is True
     assert serve.serve.drain_s == 2.5
-    assert serve.line.commands == {"publish": "p", "subscribe": "s"}
+    assert serve.lines.commands == {"publish": ["p", "pub"], "subscribe": ["s"]}
+    assert serve.http.origins == ("https://a.example", "https://b.example")
+    assert serve.frames.idle_s == 7.0
 
 
 def test_tables_of_others_and_the_url_are_left_alone() -> None:
@@ -94,11 +98,27 @@ def test_tables_of_others_and_the_url_are_left_alone() -> None:
             "[serve]\ndrain_s = -1",
             "penstock.toml: [serve] drain_s must be a number from 0 to 86400, not -1",
         ),
-        ("[line]\ncommands = 1", "penstock.toml: [line] commands must be a table of names, not 1"),
+        (
+            "[lines]\ncommands = 1",
+            "penstock.toml: [lines] commands must be a table of lists of words, not 1",
+        ),
+        (
+            "[frames]\nconnections_max = 0",
+            "penstock.toml: [frames] connections_max must be a whole number above 0, not 0",
+        ),
+        (
+            "[http]\norigins = 3",
+            "penstock.toml: [http] origins must be a list of texts, not 3",
+        ),
     ],
 )
 def test_a_wrong_file_is_named_with_table_and_key(text: str, problem: str) -> None:
     assert problems(text) == [problem]
+
+
+def test_words_that_do_not_fit_together_are_said_with_their_source() -> None:
+    (found,) = problems('[lines.commands]\npublsh = ["p"]')
+    assert found.startswith("penstock.toml: [lines] commands: there is no command 'publsh'")
 
 
 def test_what_is_no_toml_is_said() -> None:

@@ -1,11 +1,6 @@
-from penstock.server.settings import (
-    CHANGEABLE,
-    TABLES,
-    LimitSettings,
-    ServeSettings,
-    Settings,
-    differences,
-)
+from penstock.server.frames_limits import FramesLimits
+from penstock.server.lines_settings import LinesSettings
+from penstock.server.settings import FIXED, TABLES, ServeSettings, Settings, check, differences
 
 
 def test_the_defaults_are_loopback_and_the_known_ports() -> None:
@@ -21,11 +16,20 @@ def test_the_defaults_are_loopback_and_the_known_ports() -> None:
 
 def test_differences_are_named_by_table_and_key() -> None:
     old = Settings()
-    new = Settings(serve=ServeSettings(port=1, log_level="debug"), limits=LimitSettings())
-    assert differences(old, new) == ["serve.port", "serve.log_level"]
+    new = Settings(
+        serve=ServeSettings(port=1, log_level="debug"), frames=FramesLimits(connections_max=3)
+    )
+    assert differences(old, new) == ["serve.port", "serve.log_level", "frames.connections_max"]
     assert differences(old, old) == []
 
 
-def test_what_may_change_exists() -> None:
+def test_what_is_fixed_exists() -> None:
     names = {f"{table}.{key}" for table, kind in TABLES.items() for key in kind.__struct_fields__}
-    assert names >= CHANGEABLE
+    assert names >= FIXED
+
+
+def test_the_words_of_the_line_protocol_are_checked_together() -> None:
+    assert check(Settings()) == []
+    twice = LinesSettings(commands={"publish": ["say"], "subscribe": ["say"]})
+    (problem,) = check(Settings(lines=twice))
+    assert problem.startswith("[lines] commands: the word 'say' stands for both")

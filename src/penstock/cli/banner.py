@@ -47,10 +47,13 @@ def lines(
     durability = broker.durability.value
     yield f"{version_text()} serves {folder}"
     yield f"durability: {durability}, {_MEANINGS.get(durability, '')}"
-    yield (
-        f"recovered: {plural(stats['topics'], 'topic')}, {number(stats['messages_held'])} messages "
-        f"held; {recovery_line(stats['recovery'])}"
-    )
+    if stats["generation"] == 1:
+        yield "recovered: nothing, this is a new store"
+    else:
+        yield (
+            f"recovered: {plural(stats['topics'], 'topic')}, "
+            f"{number(stats['messages_held'])} messages held; {recovery_line(stats['recovery'])}"
+        )
     for reason in stats["health"]["reasons"]:
         yield f"health: {stats['health']['status']}: {reason}"
     yield ""

@@ -172,14 +172,14 @@ class Serving:
         return 0
 
     async def _listen(self, server: "Server", broker: "Broker") -> None:
-        from penstock.drivers.owner import bound
+        from penstock.drivers.owner import SOCKET, bound
 
         try:
             unix = bound(self._folder)
         except OSError as error:
             unix = None
             log.warning("file:%s is for this process only: %s", self._folder, error)
-        await server.start(unix)
+        await server.start(unix, str(self._folder / SOCKET))
         gc.collect()
         gc.freeze()
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, 50, 100)
@@ -212,7 +212,7 @@ class Serving:
             loaded = _load(self._arguments)
         except InvalidConfiguration as error:
             for problem in error.problems:
-                log.error("the configuration was not reloaded: %s", problem)
+                log.error("not reloaded: %s", problem)  # noqa: TRY400 - a trace says no more
             return
         changed, fixed = self._server.change(loaded.settings)
         serve = loaded.settings.serve

@@ -25,7 +25,7 @@ from penstock.broker.following import Seat, Wanted
 from penstock.broker.loop_mailbox import LoopMailbox
 from penstock.broker.mailbox import DIRECT
 from penstock.drivers.legs import Followed, Leg
-from penstock.drivers.owner import OwnerSocket
+from penstock.drivers.owner import SOCKET, OwnerSocket
 from penstock.drivers.port import (
     Answer,
     Attachment,
@@ -211,7 +211,7 @@ def _listen(folder: Path, broker: Broker) -> OwnerSocket | None:
     async def serve(listening: socket.socket, stopped: asyncio.Event) -> None:
         from penstock.server.frames import FramesListener  # noqa: PLC0415
 
-        listener = FramesListener(broker, sock=listening)
+        listener = FramesListener(broker, path=str(folder / SOCKET), sock=listening)
         await listener.start()
         await stopped.wait()
         listener.drain()

@@ -58,7 +58,7 @@ def bound(folder: Path) -> socket.socket:
             os.fchmod(found.fileno(), 0o600)
             found.bind(path)
             found.listen(BACKLOG)
-            found.setblocking(False)
+            found.setblocking(False)  # noqa: FBT003 - its signature
         except BaseException:
             found.close()
             raise

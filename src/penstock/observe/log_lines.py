@@ -44,9 +44,7 @@ def sentence(record: logging.LogRecord) -> str:
         if isinstance(arguments, tuple) and arguments:
             return plain(str(record.msg) % tuple(field(each) for each in arguments))
         if isinstance(arguments, dict):
-            return plain(
-                str(record.msg) % {name: field(each) for name, each in arguments.items()}
-            )
+            return plain(str(record.msg) % {name: field(each) for name, each in arguments.items()})
     except (TypeError, ValueError):
         return plain(f"{record.msg} {arguments!r:.{FIELD_CHARS_MAX}}")
     return plain(str(record.msg))

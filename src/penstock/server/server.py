@@ -87,12 +87,12 @@ class Server:
             raise
         return self.broker
 
-    async def start(self, unix: socket.socket | None = None) -> None:
-        """Listens everywhere. Raises OSError, and then listens nowhere."""
+    async def start(self, unix: socket.socket | None = None, path: str = "") -> None:
+        """Listens everywhere, also on a Unix socket bound to `path`. Raises OSError."""
         await self._end_waiting()
         self.listeners = []
         try:
-            for listener in self._made(unix):
+            for listener in self._made(unix, path):
                 await listener.start()
                 self.listeners.append(listener)
         except BaseException:
@@ -101,7 +101,7 @@ class Server:
             raise
         self._why = None
 
-    def _made(self, unix: socket.socket | None) -> list[Listener]:
+    def _made(self, unix: socket.socket | None, path: str) -> list[Listener]:
         broker, settings, places = self.broker, self.settings, self._places
         assert broker is not None
         found: list[Listener] = []
@@ -109,7 +109,7 @@ class Server:
         if unix is not None:
             found.append(
                 FramesListener(
-                    broker, sock=unix, limits=settings.frames, reattach_s=reattach_s,
+                    broker, path=path, sock=unix, limits=settings.frames, reattach_s=reattach_s,
                     server=self._version,
                 )
             )  # fmt: skip

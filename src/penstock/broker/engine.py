@@ -73,6 +73,8 @@ class Engine:
         self.is_closed = False
         self.is_blocked = False
         """Publishes have to look why they are refused."""
+        self.is_draining = False
+        """Nothing more is handed out."""
         self.is_threaded = False
         self.wake_commit: Callable[[], None] = _nobody
         self.wake_worker: Callable[[], None] = _nobody
@@ -99,11 +101,11 @@ class Engine:
         elif not urgent and len(self._records) == 1:
             self.wake_commit()
 
-    def after_pending(self, waiter: Waiter) -> None:
-        """Answers the waiter once everything decided so far is durable."""
+    def after_pending(self, waiter: Waiter, *, urgent: bool = True) -> None:
+        """Answers the waiter once everything decided so far is durable, which it may hasten."""
         with self.lock:
             self._after.append(waiter)
-            self.is_urgent = True
+            self.is_urgent = self.is_urgent or urgent
         self.wake_commit()
 
     def when_room(self, waiter: Waiter) -> bool:
@@ -375,7 +377,7 @@ class Engine:
 
     def dispatch(self, subscription: Subscription) -> None:
         """Hands waiting messages of a subscription to consumers with credit."""
-        if subscription.seeks:
+        if subscription.seeks or self.is_draining:
             return
         now, wall = self.clock.now(), self.clock.wall()
         if self.expiring:

@@ -7,8 +7,8 @@ from typing import Any, Final, get_type_hints
 import msgspec
 
 from penstock.batch.frame import Frame, Slice
+from penstock.client.backups import Backups
 from penstock.client.received import Hold, ReceivedMessage, Sheet
-from penstock.drivers.port import Driver
 from penstock.vocabulary import names
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import InvalidArgument, UnknownSubscription, UnknownTopic
@@ -23,11 +23,8 @@ REDRIVES_PER_S: Final = 10
 """With a rate, dead letters go back in so many portions a second."""
 
 
-class Administration:
+class Administration(Backups):
     """The administrative half of a Client."""
-
-    def _opened(self) -> Driver:
-        raise NotImplementedError
 
     # -- topics ----------------------------------------------------------------------------------
 
@@ -126,6 +123,18 @@ class Administration:
         frames = await driver.ask(q.Peek(topic, limit, partition, after))
         shown = Shown(topic)
         return [message for number, frame in frames for message in shown.messages(number, frame)]
+
+    async def topic_log(
+        self, topic: str, limit: int = LOOK_DEFAULT
+    ) -> dict[str, list[dict[str, Any]]]:
+        """What waits for each subscription, in the order it comes: at most `limit` of each.
+
+        Each message is a dict of `timestamp` (Unix ms), `priority`, `msg` and `id`. Raises
+        UnknownTopic.
+        """
+        check_limit(limit)
+        found: dict[str, list[dict[str, Any]]] = await self._opened().ask(q.TopicLog(topic, limit))
+        return found
 
     async def dead_letters(
         self, topic: str, subscription: str, limit: int = LOOK_DEFAULT

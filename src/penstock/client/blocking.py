@@ -9,11 +9,13 @@ import threading
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from msgspec import UNSET
 
+from penstock.client.administration import LOOK_DEFAULT
 from penstock.client.batches import ReceivedBatch
 from penstock.client.blocking_reader import BlockingReader
 from penstock.client.client import Client, connect
@@ -24,6 +26,7 @@ from penstock.client.service import DRAIN_S_DEFAULT
 from penstock.client.signals import stopping_on_signals
 from penstock.client.transaction import Transaction
 from penstock.drivers.port import Capabilities
+from penstock.vocabulary.backups import Manifest
 from penstock.vocabulary.errors import Closed, UsageError
 from penstock.vocabulary.message import Message, Receipt
 
@@ -260,6 +263,11 @@ class BlockingClient:
         found: list[ReceivedMessage] = self._do("peek", topic, *arguments, **options)
         return found
 
+    def topic_log(self, topic: str, limit: int = LOOK_DEFAULT) -> dict[str, list[dict[str, Any]]]:
+        """See Client.topic_log."""
+        found: dict[str, list[dict[str, Any]]] = self._do("topic_log", topic, limit)
+        return found
+
     def dead_letters(
         self, topic: str, subscription: str, *arguments: Any, **options: Any
     ) -> list[ReceivedMessage]:
@@ -286,6 +294,11 @@ class BlockingClient:
         """See Client.stats."""
         numbers: dict[str, Any] = self._do("stats")
         return numbers
+
+    def backup(self, out: str | Path, **options: Any) -> Manifest:
+        """See Client.backup."""
+        manifest: Manifest = self._do("backup", out, **options)
+        return manifest
 
     def confirm_time(self) -> None:
         """See Client.confirm_time."""

@@ -10,6 +10,7 @@ from penstock.drivers.port import Driver
 from penstock.vocabulary.errors import InvalidArgument, Unsupported
 
 EMBEDDED: Final = ("file", "memory")
+REMOTE: Final = "penstock"
 FOREIGN: Final = {
     "nats": "penstock.drivers.nats",
     "redis": "penstock.drivers.redis",
@@ -17,7 +18,7 @@ FOREIGN: Final = {
 }
 """Scheme → the package that carries it. Its `PORT` and `OPTIONS` tell what a URL may say; the SDK
 is imported by its module `carrier` only, whose `connect(address)` opens a connection."""
-LATER: Final = ("kafka", "kubemq", "mqtt", "penstock", "pubsub")
+LATER: Final = ("kafka", "kubemq", "mqtt", "pubsub")
 """Schemes that are known and not available in this version."""
 
 
@@ -38,8 +39,13 @@ def check_url(url: str) -> str:
         raise Unsupported(
             f"{scheme}: URLs are not available in this version; use 'file:DIR' or 'memory:'"
         )
+    if scheme == REMOTE:
+        from penstock.drivers.remote.address import parse  # noqa: PLC0415
+
+        parse(url)
+        return scheme
     if scheme not in EMBEDDED:
-        close = get_close_matches(scheme.lower(), [*EMBEDDED, *FOREIGN, *LATER], n=1)
+        close = get_close_matches(scheme.lower(), [*EMBEDDED, REMOTE, *FOREIGN, *LATER], n=1)
         rest = shown.partition(":")[2]
         hint = f"did you mean '{close[0]}:{rest}'?" if close else "use 'file:DIR' or 'memory:'"
         raise InvalidArgument(f"unknown scheme {scheme!r} in URL {shown!r}; {hint}")
@@ -57,13 +63,17 @@ def address_of(url: str) -> Address:
 async def open_driver(url: str) -> Driver:
     """A connection of the running loop to the broker the URL names.
 
-    Raises InvalidArgument, Unsupported, and what opening a store raises: NotAStore, StoreInUse,
-    StoreTooNew, StoreDamaged; what reaching a broker raises: Unavailable, AccessRefused.
+    Raises InvalidArgument, Unsupported, what reaching a broker raises: Unavailable, AccessRefused;
+    and what opening a store raises: NotAStore, StoreInUse, StoreTooNew, StoreDamaged.
     """
     scheme = check_url(url)
+    # The imports wait until they are needed: a remote client has no use for a broker.
     if scheme in FOREIGN:
         return await _open_foreign(scheme, url)
-    # The import waits until a store is really opened.
+    if scheme == REMOTE:
+        from penstock.drivers.remote import open_remote  # noqa: PLC0415
+
+        return await open_remote(url, get_running_loop())
     from penstock.drivers.embedded import open_embedded  # noqa: PLC0415
 
     return await open_embedded(url, get_running_loop())

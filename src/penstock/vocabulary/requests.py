@@ -146,6 +146,16 @@ class Peek(msgspec.Struct, frozen=True):
     after: int
 
 
+class TopicLog(msgspec.Struct, frozen=True):
+    """A dict, subscription → its unfinished messages in the order they come.
+
+    Each is a dict of `timestamp` (Unix ms), `priority`, `msg` and `id`; at most `limit` of each.
+    """
+
+    topic: str
+    limit: int = 100
+
+
 class Filter(msgspec.Struct, frozen=True):
     """Which dead letters are meant; every given condition must hold."""
 
@@ -192,6 +202,25 @@ class ConfirmTime(msgspec.Struct, frozen=True):
     """None, once rules about the age of messages go on."""
 
 
+class BeginBackup(msgspec.Struct, frozen=True):
+    """A BackupPlan: what to copy, kept as it is until EndBackup or a minute without a read."""
+
+
+class ReadBackup(msgspec.Struct, frozen=True):
+    """Bytes: so many of a file of the plan, from `start` on; fewer only at its end."""
+
+    backup: str
+    file: str
+    start: int
+    bytes_max: int
+
+
+class EndBackup(msgspec.Struct, frozen=True):
+    """None, once the broker need not keep anything for this backup."""
+
+    backup: str
+
+
 Request = (
     CreateTopic
     | AlterTopic
@@ -209,10 +238,14 @@ Request = (
     | CommitReader
     | ReleaseReader
     | Peek
+    | TopicLog
     | Redrive
     | PurgeDead
     | Stats
     | Seek
     | ConfirmTime
     | Explain
+    | BeginBackup
+    | ReadBackup
+    | EndBackup
 )

@@ -9,6 +9,7 @@ import logging
 import time
 from asyncio import AbstractEventLoop, CancelledError, Event, Task, TimerHandle
 from collections.abc import Awaitable, Callable
+from functools import partial
 from threading import get_ident
 from typing import Any, Final
 
@@ -265,7 +266,7 @@ class ForeignAttachment:
         try:
             async with asyncio.timeout(CLOSE_S_MAX):
                 settled: asyncio.Future[Any] = self._loop.create_future()
-                self.flush(lambda found: settled.done() or settled.set_result(found))
+                self.flush(partial(_set_if_waited, settled))
                 await settled
         except TimeoutError:
             log.warning("topic %s: the broker cannot be reached: what was held comes again when "
@@ -299,6 +300,11 @@ class ForeignAttachment:
                 current = asyncio.current_task()
                 if current is not None and current.cancelling():
                     raise
+
+
+def _set_if_waited(future: "asyncio.Future[Any]", found: Any) -> None:
+    if not future.done():
+        future.set_result(found)
 
 
 def _refusal(refused: Refused) -> Refusal:

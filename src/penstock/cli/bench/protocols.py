@@ -1,0 +1,188 @@
+"""How fast the protocols for everybody are: REST one by one, NDJSON in bulk, and lines.
+
+The server is one process, this one is every client. The plan's `server` is `host:port` of the
+protocol that is measured.
+"""
+
+import asyncio
+import time
+from typing import Any, Final
+
+import msgspec
+import uvloop
+
+from penstock.cli.bench import measure
+from penstock.cli.bench.http_link import HttpLink, head
+from penstock.cli.bench.load import AHEAD_S
+from penstock.cli.bench.plan import SUBSCRIPTION, TOPIC, Budget, Plan
+from penstock.cli.bench.publish import rates
+from penstock.vocabulary.errors import PenstockError
+
+LINKS: Final = 32
+"""HTTP connections that publish, each one request after the other."""
+PULLERS: Final = 2
+PULL: Final = 100
+AHEAD_MAX: Final = 5_000
+BULK: Final = 1_000
+"""Lines in one NDJSON request."""
+BULK_LINKS: Final = 4
+DEPTH: Final = 1_000
+"""Lines that may be sent and not answered."""
+LINE_LINKS: Final = 4
+PATIENCE_S: Final = 60.0
+JSON: Final = "application/json"
+OK: Final = (200, 201, 204)
+
+
+class Refused(PenstockError):
+    """The server refused a request of the measurement."""
+
+    code = "bench-refused"
+
+
+def rest(plan: Plan) -> dict[str, Any]:
+    """One message in each request; pulled and acked 100 at a time."""
+    return uvloop.run(Rest(plan).run())
+
+
+def ndjson(plan: Plan) -> dict[str, Any]:
+    """Bulk requests, several at once; the clock stops when the last is confirmed."""
+    return uvloop.run(_ndjson(plan))
+
+
+def lines(plan: Plan) -> dict[str, Any]:
+    """`pub` after `pub`, without waiting for each `ok`."""
+    return uvloop.run(_lines(plan))
+
+
+def _address(plan: Plan) -> tuple[str, int]:
+    host, _, port = plan.server.rpartition(":")
+    return host, int(port)
+
+
+async def _ask(link: HttpLink, request: bytes, body: bytes = b"") -> bytes:
+    status, answer = await link.request(request, body)
+    if status not in OK:
+        raise Refused(f"the server answered {status}: {answer[:200].decode(errors='replace')}")
+    return answer
+
+
+class Rest:
+    """Publishers and pullers on connections of their own."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._sent = self._taken = 0
+        self._is_over = False
+
+    async def run(self) -> dict[str, Any]:
+        """Publishes for the time of the plan and takes everything."""
+        place = f"/v1/topics/{TOPIC}/subscriptions/{SUBSCRIPTION}"
+        links = [await HttpLink.open(*_address(self._plan)) for _ in range(LINKS + PULLERS)]
+        try:
+            await _ask(links[0], head("PUT", f"/v1/topics/{TOPIC}", JSON), b"{}")
+            await _ask(links[0], head("PUT", place, JSON), b"{}")
+            budget = Budget(self._plan.seconds, self._plan.messages)
+            began = time.perf_counter()
+            pulling = [asyncio.create_task(self._pull(link, place)) for link in links[LINKS:]]
+            try:
+                await asyncio.gather(*(self._publish(link, budget) for link in links[:LINKS]))
+                self._is_over = True
+                await asyncio.wait_for(asyncio.gather(*pulling), PATIENCE_S)
+            finally:
+                for task in pulling:
+                    task.cancel()
+            elapsed = time.perf_counter() - began
+        finally:
+            for link in links:
+                link.close()
+        lost = self._sent - self._taken
+        found = {"published": self._sent, "lost": max(0, lost), "repeated": max(0, -lost)}
+        return rates(self._plan, self._taken, elapsed) | found
+
+    async def _publish(self, link: HttpLink, budget: Budget) -> None:
+        request = head("POST", f"/v1/topics/{TOPIC}/messages")
+        body = measure.bodies(1, self._plan.size)[0]
+        while budget.take(1):
+            self._sent += 1
+            await _ask(link, request, body)
+            while self._sent - self._taken > AHEAD_MAX:  # noqa: ASYNC110 - an event costs each
+                await asyncio.sleep(AHEAD_S)
+
+    async def _pull(self, link: HttpLink, place: str) -> None:
+        pull = head("POST", f"{place}/pull", JSON)
+        ack = head("POST", f"{place}/ack", JSON)
+        asked = msgspec.json.encode({"max": PULL, "wait_s": 0.5})
+        while not (self._is_over and self._taken >= self._sent):
+            answer = msgspec.json.decode(await _ask(link, pull, asked))
+            tokens = [message["token"] for message in answer["messages"]]
+            if tokens:
+                await _ask(link, ack, msgspec.json.encode({"tokens": tokens}))
+                self._taken += len(tokens)
+
+
+async def _ndjson(plan: Plan) -> dict[str, Any]:
+    text = "x" * plan.size
+    bulk = b"".join(msgspec.json.encode({"body": text}) + b"\n" for _ in range(BULK))
+    request = head("POST", f"/v1/topics/{TOPIC}/messages", "application/x-ndjson")
+    links = [await HttpLink.open(*_address(plan)) for _ in range(BULK_LINKS)]
+    budget = Budget(plan.seconds, plan.messages)
+    done = 0
+
+    async def publish(link: HttpLink) -> None:
+        nonlocal done
+        while budget.take(BULK):
+            await _ask(link, request, bulk)
+            done += BULK
+
+    try:
+        await _ask(links[0], head("PUT", f"/v1/topics/{TOPIC}", JSON), b"{}")
+        began = time.perf_counter()
+        await asyncio.gather(*(publish(link) for link in links))
+        elapsed = time.perf_counter() - began
+        answer = await _ask(links[0], head("GET", f"/v1/topics/{TOPIC}"))
+    finally:
+        for link in links:
+            link.close()
+    return rates(plan, done, elapsed) | {"topic": msgspec.json.decode(answer)}
+
+
+async def _lines(plan: Plan) -> dict[str, Any]:
+    """Every line gets an answer of its own; one that is not `ok` fails the measurement."""
+    done = 0
+    budget = Budget(plan.seconds, plan.messages)
+
+    async def client(number: int) -> None:
+        nonlocal done
+        reader, writer = await asyncio.open_connection(*_address(plan), limit=1 << 20)
+        try:
+            await reader.readline()
+            sent = answered = 0
+            while True:
+                while sent - answered < DEPTH and budget.take(DEPTH // 2):
+                    writer.write(b"".join(_pub(number, sent + i, plan) for i in range(DEPTH // 2)))
+                    sent += DEPTH // 2
+                if answered == sent:
+                    return
+                line = await asyncio.wait_for(reader.readline(), PATIENCE_S)
+                if line.startswith(b"ok "):
+                    answered += 1
+                    done += 1
+                elif line.startswith(b"error") or not line:
+                    raise Refused(f"the server answered {line.decode(errors='replace').strip()!r}")
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(client(number) for number in range(LINE_LINKS)))
+    return rates(plan, done, time.perf_counter() - began)
+
+
+def _pub(client: int, number: int, plan: Plan) -> bytes:
+    return b'pub %b {"id":"%d-%d","priority":1,"msg":"%b"}\n' % (
+        TOPIC.encode(),
+        client,
+        number,
+        b"x" * plan.size,
+    )

@@ -31,7 +31,7 @@ def key_of(name: str) -> Key:
 def offsets(shelf: Shelf) -> list[int]:
     found = []
     while (message := shelf.take()) is not None:
-        found.append(message.offset)
+        found.append(message.at)
     return found
 
 

@@ -24,6 +24,7 @@ class StoredPart(msgspec.Struct, frozen=True, gc=False):
     is_duplicate: bool
     kept: tuple[int, ...] | None = None
     places: dict[int, int] | None = None
+    marks: tuple[tuple[int | None, str], ...] | None = None
 
 
 class Committing:

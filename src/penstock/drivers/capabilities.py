@@ -146,6 +146,7 @@ NATS: Final = Capabilities(
     has_expiry=True,
     has_dedup=True,
     has_patterns=True,
+    has_readers=False,
 )
 REDIS: Final = Capabilities(
     scheme="redis",
@@ -155,6 +156,7 @@ REDIS: Final = Capabilities(
     has_expiry=True,
     has_dedup=True,
     has_transactions=True,
+    has_readers=False,
 )
 
 

@@ -34,6 +34,8 @@ LAPSED_LEASES: Final = 10.0
 """So many leases long a lapsed delivery is remembered, for an ack that comes late."""
 HANDED_AGAIN: Final = -1.0
 """In place of the end of a lease: the client was given the message once more."""
+MEAN_BYTES_FIRST: Final = 1024.0
+"""Size of a message while none was seen."""
 NOBODY: Final = bytes(16)
 NOT_FINISHED: Final = "its consumers did not finish it"
 
@@ -127,6 +129,7 @@ class Desk:
         self._release_s_max = policy.lease_s if traits.is_release_leased else traits.release_s_max
         self._out = 0
         self._out_bytes = 0
+        self._mean_bytes = MEAN_BYTES_FIRST
         self._leases: dict[int, Lease] = {}
         self._lease_ids = count(1)
         self._next_at: dict[int, int] = {}
@@ -150,13 +153,17 @@ class Desk:
         bytes_left = self._credit_bytes - self._out_bytes
         if count_left <= 0 or (bytes_left <= 0 and self._out):
             return 0, 0
-        return count_left, max(bytes_left, 1)
+        # Few brokers count bytes, so that bytes become messages of the size seen lately.
+        fitting = max(1, int(bytes_left / max(self._mean_bytes, 1.0)))
+        return min(count_left, fitting), max(bytes_left, 1)
 
     # -- in --------------------------------------------------------------------------------------
 
     def arrived(self, letters: list[Letter], now: float, wall: int) -> Work:
         """Letters were fetched: most are for the client."""
         work = Work()
+        mean = sum(letter.size for letter in letters) / len(letters)
+        self._mean_bytes += (mean - self._mean_bytes) / 2
         kept: list[Letter] = []
         for letter in letters:
             letter.attempt = max(letter.attempt, 1)

@@ -127,6 +127,8 @@ class ForeignDriver:
         if policy.kind is Kind.MULTICAST:
             subscription, start = _member(wish), "latest" if start is None else start
         await self._office.ensure_topic(wish.topic)
+        if wish.subscription is not None:
+            await self._office.check_kind(wish.topic, wish.subscription, policy.kind)
         if subscription is not None:
             row = await self._office.find_subscription(wish.topic, subscription)
             if row is None:

@@ -26,6 +26,7 @@ from penstock.vocabulary.errors import (
     Unsupported,
 )
 from penstock.vocabulary.filters import is_pattern
+from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 
 DEAD_PAGE: Final = 500
@@ -153,6 +154,21 @@ class Office:
         rows = await self._carrier.list_subscriptions(topic)
         return next((row for row in rows if row.subscription == name), None)
 
+    async def check_kind(self, topic: str, name: str, kind: Kind) -> None:
+        """Raises SubscriptionConflict when a multicast has the name of something else.
+
+        A multicast is its members, `name@consumer`; nothing else is kept of it.
+        """
+        is_multicast = kind is Kind.MULTICAST
+        for row in await self._carrier.list_subscriptions(topic):
+            base, mark, _ = row.subscription.partition(names.MEMBER_MARK)
+            if base == name and bool(mark) != is_multicast:
+                theirs = Kind.MULTICAST if mark else row.policy.kind
+                raise SubscriptionConflict(
+                    f"subscription {name!r} of topic {topic!r} has kind {theirs.value}, not "
+                    f"{kind.value}: use another name, or delete it first"
+                )
+
     async def create_subscription(
         self, topic: str, name: str, policy: SubscriptionPolicy, start: Any
     ) -> None:
@@ -186,6 +202,9 @@ class Office:
                 f"to {request.topic!r}, which creates one in every topic that matches"
             )
         await self.ensure_topic(request.topic)
+        await self.check_kind(request.topic, request.subscription, request.policy.kind)
+        if request.policy.kind is Kind.MULTICAST:
+            return  # its members come with their consumers
         row = await self.find_subscription(request.topic, request.subscription)
         if row is None:
             start = "earliest" if request.start is None else request.start

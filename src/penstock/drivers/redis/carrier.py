@@ -232,6 +232,8 @@ class RedisCarrier:
             await self.call(
                 lambda: self.redis.xgroup_create(seat.topic, group, place, mkstream=True)
             )
+        # A read that finds nothing does not make its consumer known.
+        await self.call(lambda: self.redis.xgroup_createconsumer(seat.topic, group, consumer))
         return RedisFeed(self, seat, group, consumer)
 
     # -- topics ----------------------------------------------------------------------------------

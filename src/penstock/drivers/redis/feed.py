@@ -58,7 +58,7 @@ class RedisFeed:
 
     async def fetch(self, count: int, _bytes_max: int) -> list[Letter]:
         now = time.monotonic()
-        if not self._is_once and (now >= self._claim_at or (self._dues and self._dues[0] <= now)):
+        if now >= self._claim_at or (self._dues and self._dues[0] <= now):
             while self._dues and self._dues[0] <= now:
                 heappop(self._dues)
             self._claim_at = now + self._poll_s
@@ -68,7 +68,7 @@ class RedisFeed:
             if rows:
                 return [opened(text(id), paired(flat), tried) for id, tried, flat in rows]
         until = min(self._claim_at, self._dues[0]) if self._dues else self._claim_at
-        wait_ms = 250 if self._is_once else max(1, int((until - time.monotonic()) * 1000))
+        wait_ms = max(1, int((until - time.monotonic()) * 1000))
         answer = await self._carrier.call(
             lambda: self._redis.execute_command(
                 "XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", min(count, 1000),

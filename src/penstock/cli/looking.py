@@ -10,8 +10,9 @@ async def held(client: Any, topic: str) -> AsyncIterator[Any]:
     """Every held message of a topic, partition by partition, oldest first."""
     described = await client.describe_topic(topic)
     for partition in range(described["partitions"]):
-        after = 0
+        after: int | str = 0
         while page := await client.peek(topic, PAGE, partition=partition, after=after):
             for message in page:
                 yield message
-            after = page[-1].offset + 1
+            last = page[-1]  # without offsets, a foreign broker goes on after a position
+            after = last.position if last.offset is None else last.offset + 1

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from penstock.cli import (
     backup,
+    capabilities,
     completion,
     config,
     context,
@@ -56,6 +57,7 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
     stats.COMMAND,
     top.COMMAND,
     explain.COMMAND,
+    capabilities.COMMAND,
     verify.COMMAND,
     backup.COMMAND,
     restore.COMMAND,
@@ -75,6 +77,8 @@ EXIT_CODES: Final = {
     "invalid-name": USAGE,
     "unavailable": UNREACHABLE,
     "draining": UNREACHABLE,
+    "access-refused": UNREACHABLE,
+    "unconfirmed": UNREACHABLE,
     "not-a-store": UNREACHABLE,
     "store-in-use": UNREACHABLE,
     "store-too-new": UNREACHABLE,

@@ -49,15 +49,22 @@ def show(output: Output, found: dict[str, Any]) -> None:
             "subscriptions": number(found["subscriptions"]),
             "consumers": number(found["consumers"]),
             "messages held": number(found["messages_held"]),
-            "disk": f"{size(found['disk_bytes'])} in {found['segments']} segments and "
-            f"{found['spare_segments']} spare, {size(found['live_bytes'])} of it in use",
-            "snapshots": number(found["snapshots"]),
-            "records written": number(found["records"]),
-            "recovery": recovery_line(found["recovery"]),
+            **(_store(found) if "disk_bytes" in found else {}),
         }
     )
     for reason in health["reasons"]:
         output.say(f"  {reason}")
+
+
+def _store(found: dict[str, Any]) -> dict[str, str]:
+    """What only our own broker tells."""
+    return {
+        "disk": f"{size(found['disk_bytes'])} in {found['segments']} segments and "
+        f"{found['spare_segments']} spare, {size(found['live_bytes'])} of it in use",
+        "snapshots": number(found["snapshots"]),
+        "records written": number(found["records"]),
+        "recovery": recovery_line(found["recovery"]),
+    }
 
 
 def recovery_line(report: dict[str, Any]) -> str:

@@ -178,7 +178,7 @@ async def run_delete(arguments: Namespace, output: Output) -> int:
     """Removes a subscription; what only it held is released."""
     async with opened(arguments) as client:
         row = await _find(client, arguments)
-        left = row["waiting"] + row["leased"] + row["delayed"]
+        left = sum(row[name] or 0 for name in ("waiting", "leased", "delayed"))
         question = (
             f"delete subscription {arguments.subscription!r} of {arguments.topic!r} with "
             f"{plural(left, 'unfinished message')}?"

@@ -108,9 +108,11 @@ class Administration(Backups):
 
     async def peek(
         self, topic: str, limit: int = LOOK_DEFAULT, *, partition: int | None = None,
-        after: int = 0,
+        after: int | str = 0,
     ) -> list[ReceivedMessage]:  # fmt: skip
         """Held messages, oldest first, from offset `after` on. Nobody is given them: looking only.
+
+        Where messages have no offsets, `after` is the position of the last one seen.
 
         Raises UnknownTopic.
         """

@@ -143,7 +143,8 @@ class Peek(msgspec.Struct, frozen=True):
     topic: str
     limit: int
     partition: int | None
-    after: int
+    after: int | str
+    """The first offset; or, where messages have none, the position to go on after."""
 
 
 class TopicLog(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
 """Who gets which message, whatever the URL."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -130,7 +131,7 @@ class DeliveringSuite:
         self, world: World, topic: str
     ) -> None:
         async with world.client() as client, world.client() as other:
-            options = {"kind": "multicast"}
+            options: dict[str, Any] = {"kind": "multicast"}
             async with (
                 client.subscribe(topic, "screens", consumer="hall", **options) as hall,
                 other.subscribe(topic, "screens", **options) as anybody,

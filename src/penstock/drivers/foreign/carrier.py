@@ -220,8 +220,11 @@ class Carrier(Protocol):
         """Moves a subscription: 'earliest', 'latest', Unix seconds or a position."""
         ...
 
-    async def look(self, topic: str, limit: int, after: int | None) -> list[Letter]:
-        """Held letters, oldest first, from an offset or the beginning; leased to nobody."""
+    async def look(self, topic: str, limit: int, after: int | str | None) -> list[Letter]:
+        """Held letters, oldest first, leased to nobody.
+
+        From an offset on, or after a position; from the beginning when nothing is given.
+        """
         ...
 
     async def remove(self, topic: str, letters: Sequence[Letter]) -> None:

@@ -12,7 +12,7 @@ from penstock.drivers.foreign.envelope import Letter
 from penstock.drivers.nats.connection import API, Connection, Incoming
 from penstock.drivers.nats.feed import opened
 from penstock.drivers.nats.subjects import subject_of
-from penstock.vocabulary.errors import StorageError, Unavailable
+from penstock.vocabulary.errors import InvalidArgument, StorageError, Unavailable
 
 PAGE: Final = 500
 LOOK_S: Final = 5.0
@@ -30,10 +30,10 @@ class Looking:
         """The stream of a topic."""
         raise NotImplementedError
 
-    async def look(self, topic: str, limit: int, after: int | None) -> list[Letter]:
+    async def look(self, topic: str, limit: int, after: int | str | None) -> list[Letter]:
         stream = await self.stream_of(topic)
         found: list[Letter] = []
-        start = max(1, after or 1)
+        start = max(1, after or 1) if not isinstance(after, str) else _after(after)
         while len(found) < limit:
             page = await self._page(stream, topic, start, min(PAGE, limit - len(found)))
             found += page
@@ -79,6 +79,13 @@ class Looking:
             await self.connection.api(
                 f"STREAM.MSG.DELETE.{stream}", seq=letter.offset, no_erase=True
             )
+
+
+def _after(position: str) -> int:
+    number = position.rpartition(":")[2]
+    if not number.isdecimal():
+        raise InvalidArgument(f"{position!r} is no position of a NATS topic, such as '0:17'")
+    return int(number) + 1
 
 
 def _letter(message: Incoming) -> Letter:

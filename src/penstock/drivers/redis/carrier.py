@@ -379,10 +379,13 @@ class RedisCarrier:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    async def look(self, topic: str, limit: int, after: int | None) -> list[Letter]:
-        if after is not None:
-            raise Unsupported("redis: topics have no offsets: look at them from the beginning")
-        rows = await self.call(lambda: self.redis.xrange(topic, "-", "+", count=limit))
+    async def look(self, topic: str, limit: int, after: int | str | None) -> list[Letter]:
+        if isinstance(after, int):
+            raise Unsupported(
+                "redis: messages have no offsets: give the position after which to look"
+            )
+        start = "-" if after is None else f"({after}"
+        rows = await self.call(lambda: self.redis.xrange(topic, start, "+", count=limit))
         return [opened(text(id), paired(fields), 0) for id, fields in rows]
 
     async def remove(self, topic: str, letters: Sequence[Letter]) -> None:
@@ -392,6 +395,7 @@ class RedisCarrier:
 
 
 _ANSWERS: Final[dict[str, type[PenstockError]]] = {
+    "Invalid stream ID": InvalidArgument,
     "NOGROUP": UnknownSubscription,
     "no such key": UnknownTopic,
     "requires the key to exist": UnknownTopic,

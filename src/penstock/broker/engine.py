@@ -432,6 +432,7 @@ class Engine:
         if frames is None:
             # The bytes are on disk: the worker reads them, and keeps the order of slices.
             consumer.pending_reads += 1
+            lease.is_out = False
             self.jobs.append(lambda: self._read_and_hand_over(lease))
             self.wake_worker()
             return
@@ -443,6 +444,7 @@ class Engine:
         consumer = lease.consumer
         with self.lock:
             consumer.pending_reads -= 1
+            lease.is_out = True
             if lease.id not in consumer.leases or consumer.is_gone:
                 return
             if lease.open is not None:  # asked now: some of it may have been taken back meanwhile

@@ -29,6 +29,9 @@ THREADS: Final = 4
 """Commands that read the disk, at the same time, of all clients."""
 STOP_S: Final = 5.0
 """At the end, so long is waited for clients to read what is said to them."""
+LINGER_S: Final = 2.0
+"""So long a connection waits for its client to hang up too: closing it while something that the
+client sent is unread would take from it what was said last."""
 
 
 class LinesListener:
@@ -45,6 +48,7 @@ class LinesListener:
         self.language = Language(self.settings.commands)
         self.mailbox: LoopMailbox
         self.publisher: LinePublisher
+        self.linger_s = LINGER_S
         self._host = host
         self._port = port
         self._server: asyncio.Server | None = None
@@ -217,6 +221,10 @@ class LinesListener:
         return future
 
     # -- time ------------------------------------------------------------------------------------
+
+    def later(self, seconds: float, function: Callable[[], None]) -> asyncio.TimerHandle:
+        """Calls a function in a while."""
+        return self._loop.call_later(seconds, function)
 
     def watch(self, connection: LineConnection) -> None:
         """A client does not read."""

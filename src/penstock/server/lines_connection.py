@@ -58,6 +58,11 @@ class LineConnection(asyncio.Protocol):
         """The broker has no room for more messages just now."""
         self._is_reading = True
         self._is_ending = False
+        self._is_deaf = False
+        """The client says nothing more."""
+        self._is_hung_up = False
+        """The client was told that nothing more is said."""
+        self._lingering: asyncio.TimerHandle | None = None
 
     # -- the socket ------------------------------------------------------------------------------
 
@@ -82,6 +87,7 @@ class LineConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client says nothing more: what it said is done, then the connection ends."""
+        self._is_deaf = True
         self._lines.append(None)
         self.work()
         return True
@@ -94,6 +100,8 @@ class LineConnection(asyncio.Protocol):
             log.info("line client %s at %s is lost: %s", self.client_id, self.peer, error)
         self.listener.forget(self)
         self._transport = None
+        if self._lingering is not None:
+            self._lingering.cancel()
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -130,6 +138,7 @@ class LineConnection(asyncio.Protocol):
         if last:
             self.outbox.reply(last)
         self.write()
+        self._read_or_wait()
 
     def _leave(self, *, is_clean: bool) -> None:
         queues, self.queues = self.queues, {}
@@ -227,6 +236,7 @@ class LineConnection(asyncio.Protocol):
 
     def wait_for(self, then: Callable[[Any], bytes], function: Any, *arguments: Any) -> None:
         """Does something that may take long in a thread; later commands wait for it."""
+        is_alone = not self.outbox
         place = self.outbox.reply()
         self._is_busy = True
 
@@ -235,7 +245,13 @@ class LineConnection(asyncio.Protocol):
             place.data = _outcome(future, then, arguments)
             self.work()
 
-        self.listener.in_thread(function, *arguments).add_done_callback(done)
+        def begin(_answer: Any = None) -> None:
+            self.listener.in_thread(function, *arguments).add_done_callback(done)
+
+        if is_alone:
+            begin()
+        else:  # It must see what the commands before it did.
+            self.listener.broker.flush(self.listener.mailbox, begin)
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -279,10 +295,24 @@ class LineConnection(asyncio.Protocol):
         while not self._is_paused and (data := self.outbox.take()):
             transport.write(data)
         if self._is_ending and not self.outbox:
+            self._hang_up(transport)
+
+    def _hang_up(self, transport: asyncio.Transport) -> None:
+        if self._lingering is None:
+            self._lingering = self.listener.later(self.listener.linger_s, self.abort)
+        if self._is_deaf:
             transport.close()
+        elif transport.get_write_buffer_size():
+            transport.set_write_buffer_limits(high=0)  # told again when all is written
+        elif not self._is_hung_up:
+            self._is_hung_up = True
+            try:
+                transport.write_eof()
+            except OSError:  # the client hung up, which is not read yet
+                transport.abort()
 
     def _read_or_wait(self) -> None:
-        transport, is_wanted = self._transport, not self._lines and not self._is_ending
+        transport, is_wanted = self._transport, not self._lines or self._is_ending
         if transport is None or transport.is_closing() or is_wanted == self._is_reading:
             return
         self._is_reading = is_wanted

@@ -215,6 +215,23 @@ def test_what_was_said_before_the_end_is_done() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("last", [b"", b"quit\n"])
+def test_an_ack_just_before_the_end_counts(last: bytes) -> None:
+    async def scenario() -> None:
+        async with listening() as listener, await Talker.connect(listener, "alice") as alice:
+            await alice.pub("t", "0")
+            await alice.sub("t")
+            await alice.pub("t", "1")
+            await alice.event()
+            alice.writer.write(b"ack t 1\n" + last)
+            alice.writer.write_eof()
+            assert await alice.line() == "ok 1"
+            (row,) = listener.broker.subscriptions("t")
+            assert (row["acked"], row["unexplained"]) == (1, 0)
+
+    run(scenario)
+
+
 def _reset(talker: Talker) -> None:
     """Breaks the connection as a machine does that loses power."""
     plain = talker.writer.get_extra_info("socket")

@@ -54,9 +54,11 @@ def test_an_event_is_settled_once_by_its_id(rig: Rig) -> None:
     first = seat.take()
     assert seat.queue.find("2") is None
     assert seat.queue.find("1") is first
-    assert seat.queue.ack(first) == ""
-    assert seat.queue.find("1") is None
+    assert seat.queue.take("1") is first
+    assert seat.queue.take("1") is None
+    assert seat.queue.ack([first]) == [""]
     second = seat.take()
+    assert seat.queue.take("2") is second
     assert seat.queue.nack(second) == ""
     assert (second.is_gone, seat.queue.in_flight) == (True, 0)
     rig.settle()
@@ -100,7 +102,7 @@ def test_a_lease_is_renewed_in_good_time(rig: Rig) -> None:
         seat.queue.renew(float(second))
         rig.wait(1)
     assert seat.events == []
-    assert seat.queue.ack(event) == ""
+    assert seat.queue.ack([event]) == [""]
     assert rig.counts("t", "line.bob").leased == 1  # decided, not yet durable
     rig.settle()
     assert rig.counts("t", "line.bob").acked == 1
@@ -114,7 +116,8 @@ def test_an_event_whose_lease_ran_out_comes_again_and_only_the_newest_counts(rig
     second = seat.take()
     assert first.is_gone
     assert seat.queue.find("1") is second
-    assert seat.queue.ack(second) == ""
+    assert seat.queue.ack([first]) == ["it was handed out again"]
+    assert seat.queue.ack([second]) == [""]
 
 
 def test_a_seek_takes_what_is_in_flight_away(rig: Rig) -> None:
@@ -123,8 +126,8 @@ def test_a_seek_takes_what_is_in_flight_away(rig: Rig) -> None:
     event = seat.take()
     rig.broker.seek("t", "line.bob", "latest")
     rig.settle()
-    assert event.is_gone or seat.queue.ack(event)
-    assert seat.queue.in_flight == 0
+    assert (event.is_gone, seat.queue.in_flight) == (True, 0)
+    assert seat.queue.ack([event]) == ["the subscription was moved by a seek"]
 
 
 def test_no_more_batches_are_kept_open_than_allowed(rig: Rig) -> None:

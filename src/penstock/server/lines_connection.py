@@ -18,6 +18,7 @@ from penstock.server.lines_queue import Flying, LineQueue
 from penstock.vocabulary import limits
 from penstock.vocabulary.errors import InvalidArgument, PenstockError
 from penstock.wire import line_reply as say
+from penstock.wire.line import Verb
 from penstock.wire.line_event import parse_event
 from penstock.wire.line_help import greeting
 from penstock.wire.line_splitter import LineSplitter, TooLong
@@ -49,6 +50,8 @@ class LineConnection(asyncio.Protocol):
         """What was read and not done; None = the client says nothing more."""
         self._promised: list[tuple[Reply, bytes]] = []
         """What is said as soon as all that is decided is durable."""
+        self._acking: dict[LineQueue, list[tuple[Flying, Reply, str]]] = {}
+        """Acks that were read one behind the other, and go to the broker together."""
         self._transport: asyncio.Transport | None = None
         self._is_busy = False
         """A command is under way that later ones wait for."""
@@ -134,6 +137,7 @@ class LineConnection(asyncio.Protocol):
             return
         self._is_ending = True
         self._lines.clear()
+        self._send_acks()
         self._leave(is_clean=True)
         if last:
             self.outbox.reply(last)
@@ -153,6 +157,8 @@ class LineConnection(asyncio.Protocol):
         while self._lines and self._can_work():
             if not self._publish():
                 self._next()
+        if self._acking:
+            self._send_acks()
         if self._promised:
             self._keep_promises()
         self.write()
@@ -178,6 +184,8 @@ class LineConnection(asyncio.Protocol):
         try:
             command = self.listener.language.parse(line)
             topic = command.first
+            if self._acking and command.verb is not Verb.ACK:
+                self._send_acks()
             do(self, command)
         except InvalidArgument as error:
             self.outbox.reply(say.refused(error.text))
@@ -228,6 +236,25 @@ class LineConnection(asyncio.Protocol):
         self._is_full = not self.listener.broker.when_room(
             (self.listener.mailbox, self._has_room, None)
         )
+
+    def ack(self, queue: LineQueue, flying: Flying, id: str) -> None:
+        """Finishes an event, together with others that are acked now."""
+        self._acking.setdefault(queue, []).append((flying, self.outbox.reply(), id))
+
+    def _send_acks(self) -> None:
+        acking, self._acking = self._acking, {}
+        for queue, rows in acking.items():
+            try:
+                refused = queue.ack([flying for flying, _, _ in rows])
+            except PenstockError as error:
+                for _, place, _ in rows:
+                    place.data = say.error_line(error)
+                continue
+            for (_, place, id), why in zip(rows, refused, strict=True):
+                if why:
+                    place.data = say.not_settled(id, why)
+                else:
+                    self._promised.append((place, say.ok(id)))
 
     def _has_room(self, _answer: Any) -> None:
         # Also told when the store failed: the next publish says so.

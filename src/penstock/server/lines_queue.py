@@ -124,16 +124,24 @@ class LineQueue:
                 return flying
         return None
 
-    def ack(self, flying: Flying) -> str:
-        """Finishes an event; returns why not, or nothing. Durable with the next flush."""
-        self._forget(flying)
-        refused = self._broker.ack(self._consumer, [self._claim(flying)])
-        return refused[0].why if refused else ""
+    def take(self, id: str) -> Flying | None:
+        """The same, to be settled next: from now on nobody finds it."""
+        flying = self.find(id)
+        if flying is not None:
+            self._forget(flying)
+        return flying
 
-    def nack(self, flying: Flying) -> str:
+    def ack(self, taken: list[Flying]) -> list[str]:
+        """Finishes events; says of each why not, or nothing. Durable with the next flush."""
+        refused = self._broker.ack(self._consumer, [self._claim(flying) for flying in taken])
+        if not refused:
+            return [""] * len(taken)
+        why = {(each.partition, each.offset): each.why for each in refused}
+        return [why.get((flying.partition, flying.offset), "") for flying in taken]
+
+    def nack(self, taken: Flying) -> str:
         """Lets an event come again later; returns why not, or nothing."""
-        self._forget(flying)
-        claim = self._claim(flying)
+        claim = self._claim(taken)
         refused = self._broker.give_back(self._consumer, claim, Cause.NACKED, None, "nack")
         return refused[0].why if refused else ""
 

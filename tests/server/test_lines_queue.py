@@ -138,3 +138,7 @@ def test_no_more_batches_are_kept_open_than_allowed(rig: Rig) -> None:
     opened = [views.of(frame) for frame in frames]
     assert views.of(frames[-1]) is opened[-1]
     assert len(views._known) == VIEWS_MAX
+    rig.publish("large", *[b"x" * 300_000] * 4)
+    ((_, large),) = rig.broker.held("large")
+    assert views.of(large).count == 4
+    assert len(views._known) == VIEWS_MAX

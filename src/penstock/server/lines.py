@@ -113,6 +113,7 @@ class LinesListener:
         """Ends every connection, in good order while clients read, and by force after that."""
         self.drain()
         if self._server is None:
+            self._pool.shutdown(wait=False)
             return
         if self._tick is not None:
             self._tick.cancel()

@@ -151,6 +151,8 @@ def _case(name: str, server: OurServer, plan: Plan, tick: Tick) -> Case:
             tick()
 
     with _offending(name, order) as told:
+        if name == "stuck":
+            child.run("feed-stuck", plan, look)
         found = child.run("load-latency", plan, look)
         _wait_for_a_word(server, said)
     reasons = reasons_in(server.text_of_log()[said:])

@@ -18,9 +18,9 @@ from penstock.cli.bench.plan import SUBSCRIPTION, TOPIC, Budget, Plan
 from penstock.cli.bench.publish import rates
 from penstock.vocabulary.errors import PenstockError
 
-LINKS: Final = 32
+LINKS: Final = 64
 """HTTP connections that publish, each one request after the other."""
-PULLERS: Final = 2
+PULLERS: Final = 4
 PULL: Final = 100
 AHEAD_MAX: Final = 5_000
 BULK: Final = 1_000
@@ -51,7 +51,7 @@ def ndjson(plan: Plan) -> dict[str, Any]:
 
 
 def lines(plan: Plan) -> dict[str, Any]:
-    """`pub` after `pub`, without waiting for each `ok`."""
+    """`pub` after `pub`, without waiting for each `ok`; any other answer ends it."""
     return uvloop.run(_lines(plan))
 
 
@@ -148,35 +148,43 @@ async def _ndjson(plan: Plan) -> dict[str, Any]:
 
 
 async def _lines(plan: Plan) -> dict[str, Any]:
-    """Every line gets an answer of its own; one that is not `ok` fails the measurement."""
-    done = 0
     budget = Budget(plan.seconds, plan.messages)
-
-    async def client(number: int) -> None:
-        nonlocal done
-        reader, writer = await asyncio.open_connection(*_address(plan), limit=1 << 20)
-        try:
-            await reader.readline()
-            sent = answered = 0
-            while True:
-                while sent - answered < DEPTH and budget.take(DEPTH // 2):
-                    writer.write(b"".join(_pub(number, sent + i, plan) for i in range(DEPTH // 2)))
-                    sent += DEPTH // 2
-                if answered == sent:
-                    return
-                line = await asyncio.wait_for(reader.readline(), PATIENCE_S)
-                if line.startswith(b"ok "):
-                    answered += 1
-                    done += 1
-                elif line.startswith(b"error") or not line:
-                    raise Refused(f"the server answered {line.decode(errors='replace').strip()!r}")
-        finally:
-            writer.close()
-            await writer.wait_closed()
-
     began = time.perf_counter()
-    await asyncio.gather(*(client(number) for number in range(LINE_LINKS)))
-    return rates(plan, done, time.perf_counter() - began)
+    done = await asyncio.gather(*(_line_client(i, plan, budget) for i in range(LINE_LINKS)))
+    return rates(plan, sum(done), time.perf_counter() - began)
+
+
+async def _line_client(number: int, plan: Plan, budget: Budget) -> int:
+    """Sends before earlier lines are answered; returns how many were answered with `ok`."""
+    reader, writer = await asyncio.open_connection(*_address(plan))
+    step = DEPTH // 2
+    try:
+        await reader.readline()  # the greeting
+        sent = answered = 0
+        rest = b""
+        while True:
+            while sent - answered <= step and budget.take(step):
+                writer.write(b"".join(_pub(number, sent + i, plan) for i in range(step)))
+                sent += step
+            if answered == sent:
+                return answered
+            data = await asyncio.wait_for(reader.read(1 << 20), PATIENCE_S)
+            whole, end, rest = (rest + data).rpartition(b"\n")
+            answered += _confirmed(whole + end)
+            if not data:
+                raise Refused(f"the server hung up after {answered} of {sent} lines")
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def _confirmed(lines: bytes) -> int:
+    """How many lines there are, all of them `ok`. Raises Refused with the first that is not."""
+    count = lines.count(b"\n")
+    if (b"\n" + lines).count(b"\nok ") != count:
+        bad = next(line for line in lines.splitlines() if not line.startswith(b"ok "))
+        raise Refused(f"the server answered {bad.decode(errors='replace')!r}")
+    return count
 
 
 def _pub(client: int, number: int, plan: Plan) -> bytes:

@@ -18,6 +18,9 @@ from penstock.cli.bench.plan import SUBSCRIPTION, TOPIC, Budget, Plan
 from penstock.cli.bench.publish import rates
 from penstock.vocabulary.errors import PenstockError
 
+REST_TOPIC: Final = f"{TOPIC}-rest"
+BULK_TOPIC: Final = f"{TOPIC}-bulk"
+LINE_TOPIC: Final = f"{TOPIC}-lines"
 LINKS: Final = 64
 """HTTP connections that publish, each one request after the other."""
 PULLERS: Final = 4
@@ -77,10 +80,10 @@ class Rest:
 
     async def run(self) -> dict[str, Any]:
         """Publishes for the time of the plan and takes everything."""
-        place = f"/v1/topics/{TOPIC}/subscriptions/{SUBSCRIPTION}"
+        place = f"/v1/topics/{REST_TOPIC}/subscriptions/{SUBSCRIPTION}"
         links = [await HttpLink.open(*_address(self._plan)) for _ in range(LINKS + PULLERS)]
         try:
-            await _ask(links[0], head("PUT", f"/v1/topics/{TOPIC}", JSON), b"{}")
+            await _ask(links[0], head("PUT", f"/v1/topics/{REST_TOPIC}", JSON), b"{}")
             await _ask(links[0], head("PUT", place, JSON), b"{}")
             budget = Budget(self._plan.seconds, self._plan.messages)
             began = time.perf_counter()
@@ -101,7 +104,7 @@ class Rest:
         return rates(self._plan, self._taken, elapsed) | found
 
     async def _publish(self, link: HttpLink, budget: Budget) -> None:
-        request = head("POST", f"/v1/topics/{TOPIC}/messages")
+        request = head("POST", f"/v1/topics/{REST_TOPIC}/messages")
         body = measure.bodies(1, self._plan.size)[0]
         while budget.take(1):
             self._sent += 1
@@ -124,7 +127,7 @@ class Rest:
 async def _ndjson(plan: Plan) -> dict[str, Any]:
     text = "x" * plan.size
     bulk = b"".join(msgspec.json.encode({"body": text}) + b"\n" for _ in range(BULK))
-    request = head("POST", f"/v1/topics/{TOPIC}/messages", "application/x-ndjson")
+    request = head("POST", f"/v1/topics/{BULK_TOPIC}/messages", "application/x-ndjson")
     links = [await HttpLink.open(*_address(plan)) for _ in range(BULK_LINKS)]
     budget = Budget(plan.seconds, plan.messages)
     done = 0
@@ -136,11 +139,11 @@ async def _ndjson(plan: Plan) -> dict[str, Any]:
             done += BULK
 
     try:
-        await _ask(links[0], head("PUT", f"/v1/topics/{TOPIC}", JSON), b"{}")
+        await _ask(links[0], head("PUT", f"/v1/topics/{BULK_TOPIC}", JSON), b"{}")
         began = time.perf_counter()
         await asyncio.gather(*(publish(link) for link in links))
         elapsed = time.perf_counter() - began
-        answer = await _ask(links[0], head("GET", f"/v1/topics/{TOPIC}"))
+        answer = await _ask(links[0], head("GET", f"/v1/topics/{BULK_TOPIC}"))
     finally:
         for link in links:
             link.close()
@@ -189,7 +192,7 @@ def _confirmed(lines: bytes) -> int:
 
 def _pub(client: int, number: int, plan: Plan) -> bytes:
     return b'pub %b {"id":"%d-%d","priority":1,"msg":"%b"}\n' % (
-        TOPIC.encode(),
+        LINE_TOPIC.encode(),
         client,
         number,
         b"x" * plan.size,

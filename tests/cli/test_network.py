@@ -1,10 +1,12 @@
 """Every command does over the network what it does on a folder: the same tests, another URL."""
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from penstock.client.blocking import connect_blocking
 from tests.cli import (
     test_backup,
     test_dead,
@@ -36,18 +38,34 @@ MODULES = (
     test_topic_log,
     test_topics,
 )
-ABOUT_FOLDERS: dict[str, str] = {}
-"""Tests that are about a folder and not about a broker, and why."""
+ABOUT_FOLDERS = (
+    "test_a_broker_that_is_not_there",
+    "test_a_store_that_is_not_there_is_not_made",
+    "test_looking_creates_no_store",
+    "test_without_a_store_there_are_no_numbers",
+    "test_without_a_store_there_is_nothing_to_follow",
+)
+"""Tests of what a command does without a folder."""
+
+
+def _is_about_a_broker(name: str, found: object) -> bool:
+    if not name.startswith("test_") or not inspect.isfunction(found) or name in ABOUT_FOLDERS:
+        return False
+    return "penstock" in inspect.signature(found).parameters
+
 
 for _module in MODULES:
-    for _name, _test in vars(_module).items():
-        if _name.startswith("test_") and callable(_test) and _name not in ABOUT_FOLDERS:
-            globals()[f"{_name}_over_the_network"] = _test
+    for _name, _found in vars(_module).items():
+        if _is_about_a_broker(_name, _found):
+            globals()[f"{_name}_over_the_network"] = _found
+letters = test_dead.letters
 
 
 @pytest.fixture(autouse=True)
 def served(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """A server that every command of the test means."""
+    with connect_blocking(f"file:{here / 'served'}"):
+        pass  # so that the last stop was clean, as in the other tests
     with Served(here / "served") as found:
         monkeypatch.setenv("PENSTOCK_URL", found.url)
         yield found

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire import frames
-from penstock.wire.frames import HEADER_BYTES, MORE, Malformed, Reader, Type, frame, frame_of, read_all
+from penstock.wire.frames import (
+    HEADER_BYTES,
+    MORE,
+    Malformed,
+    Reader,
+    Type,
+    frame,
+    frame_of,
+    read_all,
+)
 
 PAYLOADS = [b"", b"x", b"hello" * 20, bytes(range(256)) * 40]
 
@@ -153,7 +162,10 @@ def test_only_hello_comes_first() -> None:
 
 
 def test_unknown_types_and_a_wrong_zero_are_refused() -> None:
-    for head in (frames.HEADER.pack(0, 200, 0, 0, 0, 0), frames.HEADER.pack(0, Type.PING, 0, 9, 0, 0)):
+    for head in (
+        frames.HEADER.pack(0, 200, 0, 0, 0, 0),
+        frames.HEADER.pack(0, Type.PING, 0, 9, 0, 0),
+    ):
         reader = Reader(frames.FROM_CLIENT)
         reader.feed(head)
         assert isinstance(reader.next(), Malformed)

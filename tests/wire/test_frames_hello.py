@@ -47,7 +47,9 @@ def test_versions_that_do_not_meet_are_refused_readably(low: int, high: int, who
         choose_version(Hello(low=low, high=high))
 
 
-@pytest.mark.parametrize("payload", [b"", b"PENS", b"PEN", b"HTTP", MAGIC + b"\xc1", MAGIC + b"\x01"])
+@pytest.mark.parametrize(
+    "payload", [b"", b"PENS", b"PEN", b"HTTP", MAGIC + b"\xc1", MAGIC + b"\x01"]
+)
 def test_what_is_no_hello_is_refused(payload: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_hello(payload)

@@ -261,6 +261,8 @@ class Started(msgspec.Struct, frozen=True):
     generation: int
     is_clean: bool
     started_at: int
+    is_waiting: bool = False
+    """Consumers attached before may return: what was out stays out until they do, or do not."""
 
 
 class Outlived(msgspec.Struct, frozen=True):

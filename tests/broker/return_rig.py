@@ -2,6 +2,7 @@
 
 from penstock.batch.frame import Slice
 from penstock.delivery.counts import unexplained
+from penstock.delivery.settle import merge
 from penstock.vocabulary.claims import Held, Kept, Returning
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import SubscriptionPolicy
@@ -15,7 +16,10 @@ EXACT = SubscriptionPolicy(qos=2)
 
 
 def held(part: Slice, *ranges: tuple[int, int]) -> Held:
-    return Held(part.lease_id, part.partition, part.attempt, ranges or ((part.start, part.end),))
+    """What a consumer names: everything that arrived of a slice, or these ranges."""
+    arrived = [(o, o + 1) for frame in part.frames for o in frame.offsets]
+    named = ranges or merge(arrived or [(part.start, part.end)])
+    return Held(part.lease_id, part.partition, part.attempt, named)
 
 
 def was(rig: Rig, worker: Worker, *names: Held) -> Returning:
@@ -30,9 +34,8 @@ def kept_ranges(worker: Worker) -> list[Ranges]:
 def moved(worker: Worker, part: Slice) -> Slice:
     """A slice as its consumer knows it after its return."""
     found: dict[int, Kept] = {each.old_lease_id: each for each in worker.consumer.kept}
-    return Slice(
-        found[part.lease_id].lease_id, part.partition, part.start, part.end, part.attempt, []
-    )
+    number = found[part.lease_id].lease_id
+    return Slice(number, part.partition, part.start, part.end, part.attempt, part.frames)
 
 
 def trial(rig: Rig, offset: int) -> tuple[int, ...]:

@@ -70,6 +70,7 @@ class Following:
     followers: dict[Follower, None]
     attach: Any
     detach: Any
+    former: Any
     """Methods of Broker."""
 
     def _starts(self, topic: Topic, start: Any, default: str) -> tuple[int, ...]:
@@ -165,11 +166,16 @@ class Following:
             self.engine.check_alive()
             # The subscriptions behind a named pattern have their starts already.
             start = wanted.start if wanted.subscription is None else None
+            legs = wanted.returning or {}
+            is_back = any(self.former(leg, wanted.consumer) for leg in legs.values())
+            is_back = is_back and wanted.subscription is None
             joined: list[Consumer] = []
             try:
                 for topic in topics_of(self.state, wanted.pattern):
-                    returning = (wanted.returning or {}).get(topic.name)
-                    joined.append(self._join(follower, topic.name, start, returning))
+                    leg = legs.get(topic.name)
+                    # A topic it does not know was created since its connection ended.
+                    since = "earliest" if is_back and leg is None else start
+                    joined.append(self._join(follower, topic.name, since, leg))
             except PenstockError:
                 for consumer in joined:
                     self.detach(consumer, {}, DIRECT, _ignore)

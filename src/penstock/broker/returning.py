@@ -96,7 +96,9 @@ class Returns:
             if awaiting is None or awaiting.until <= now or subscription.is_removing:
                 self._end_awaiting(subscription, wall)
 
-    def _end_awaiting(self, subscription: Subscription, wall: int) -> None:
+    def _end_awaiting(
+        self, subscription: Subscription, wall: int, entering: Consumer | None = None
+    ) -> None:
         engine = self.engine
         engine.awaiting.pop(subscription, None)
         awaiting = subscription.awaiting
@@ -104,6 +106,9 @@ class Returns:
             return
         missing = list(awaiting.missing)
         records = back.decide_awaited(subscription, wall)
+        if subscription.keys is not None:  # Whoever enters hears it from what is kept.
+            known = [row for row in subscription.keys.revoked if row[0] is not entering]
+            subscription.keys.revoked = known
         tell_expired(subscription)
         if self.state.subscriptions.get(subscription.id) is not subscription:
             return
@@ -155,7 +160,8 @@ class Returns:
         engine.submit(attached, None)
         awaiting = subscription.awaiting
         if awaiting is not None and not awaiting.missing:
-            self._end_awaiting(subscription, engine.clock.wall())
+            self._end_awaiting(subscription, engine.clock.wall(), consumer)
+            consumer.kept = back.still_kept(consumer)
 
     def _resume(self, consumer: Consumer, returning: Returning) -> int | None:
         """Takes over what a consumer had; returns the number it had, when that is known."""

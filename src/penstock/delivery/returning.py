@@ -333,6 +333,14 @@ def _own(lease: Lease) -> None:
     subscription.keys.is_moving = True
 
 
+def still_kept(consumer: Consumer) -> list[Kept]:
+    """What a consumer keeps after more was taken from it."""
+    rows = [(each, consumer.leases.get(each.lease_id)) for each in consumer.kept]
+    return [
+        each._replace(ranges=tuple(lease.unfinished())) for each, lease in rows if lease is not None
+    ]
+
+
 def _kept(consumer: Consumer, rows: list[tuple[int, Lease]]) -> list[Kept]:
     """What is left of the leases; whatever was revoked at once is not news to the consumer."""
     keys = consumer.subscription.keys

@@ -293,6 +293,24 @@ def test_a_seek_while_it_waits_voids_what_was_out(rig: Rig) -> None:
     assert again.bodies == [b"a"]
 
 
+@pytest.mark.parametrize("is_in_snapshot", [True, False])
+def test_a_seek_before_the_stop_voids_what_was_out(rig: Rig, is_in_snapshot: bool) -> None:
+    rig.publish("orders", b"a")
+    worker = rig.attach()
+    part = worker.take_one()
+    rig.detach(rig.attach(name="other"))
+    rig.clock.advance(60)
+    rig.broker.seek("orders", "billing", "earliest")
+    worker.take()
+    if is_in_snapshot:
+        rig.keeper.snapshot()
+    fresh = rig.crash()
+    again = fresh.attach(returning=was(rig, worker, held(part)))
+    assert again.consumer.kept == []
+    assert again.bodies == [b"a"]
+    assert [each.why for each in fresh.ack(again, part)] == ["the subscription was moved by a seek"]
+
+
 def test_after_a_stop_an_ephemeral_subscription_starts_afresh(rig: Rig) -> None:
     rig.publish("orders", b"a")
     worker = rig.attach(subscription=None, start="earliest")

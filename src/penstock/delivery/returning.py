@@ -126,6 +126,8 @@ def resume_from_pool(state: State, consumer: Consumer, returning: Returning, now
     records: list[Record] = []
     for held in _sound(subscription, returning.held):
         cursor = subscription.cursors[held.partition]
+        if held.lease_id < cursor.voided:
+            continue
         bytes_each = cursor.partition.mean_bytes
         if subscription.policy.qos == 0:
             runs = [run for low, high in held.ranges for run in cursor.done.inside(low, high)]

@@ -242,6 +242,8 @@ class Cursor:
         """How finished messages that are still held ended, where it was not by an ack."""
         self.finished: RangeMap | None = None
         """QoS 2: (attempt,) that finished a message, where it was not the first."""
+        self.voided = 0
+        """Leases with smaller numbers ended with a seek."""
         self.attached = 0
         self.acked = 0
         self.dead = 0
@@ -263,8 +265,6 @@ class Cursor:
         """Decided, not yet durable: neither leased nor waiting."""
         self.moving: set[int] | None = None
         """Start offsets of doomed messages whose move is decided."""
-        self.voided = 0
-        """Leases with smaller numbers ended with a seek."""
 
     def trial(self, offset: int) -> Trial:
         """What is known of one message's attempts."""

@@ -283,6 +283,8 @@ class Sought(msgspec.Struct, frozen=True):
     subscription_id: int
     places: tuple[int | None, ...]
     """The new place in each partition; None where it stays."""
+    voided: int = 0
+    """Leases with smaller numbers ended with it, where the place is new."""
 
 
 class MemberExpired(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ for each connection. Calls that wait for the disk run in a few threads of the li
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -34,14 +35,16 @@ class FramesListener:
     """Listens on `host` and `port`, or on a Unix socket when `path` is given.
 
     `where` is what somebody is told who speaks another protocol. A `path` is made by binding it,
-    so nothing may be there; its permissions are the caller's business.
+    so nothing may be there; its permissions are the caller's business. A `sock` is bound already; its
+    `path` is then only a name.
     """
 
     name = "frames"
 
     def __init__(  # noqa: PLR0913 - an address, and what holds there
         self, broker: Broker, host: str = "127.0.0.1", port: int = frames.PORT, *,
-        path: str | None = None, limits: FramesLimits | None = None, where: str = WHERE,
+        path: str | None = None, sock: socket.socket | None = None,
+        limits: FramesLimits | None = None, where: str = WHERE,
         reattach_s: float = 0.0, server: str = "penstock",
     ) -> None:  # fmt: skip
         self.broker = broker
@@ -51,7 +54,7 @@ class FramesListener:
         """Connections with something to write."""
         self.is_draining = False
         self.connections: set[Connection] = set()
-        self._host, self._port, self._path = host, port, path
+        self._host, self._port, self._path, self._sock = host, port, path, sock
         self._reattach_s = reattach_s
         self._server_name = server
         self._server: asyncio.AbstractServer | None = None
@@ -77,7 +80,11 @@ class FramesListener:
         self._executor = ThreadPoolExecutor(EXECUTOR_THREADS, "penstock-frames")
         self._empty = asyncio.Event()
         try:
-            if self._path is not None:
+            if self._sock is not None:
+                self._server = await loop.create_unix_server(
+                    self._connection, sock=self._sock, backlog=BACKLOG
+                )
+            elif self._path is not None:
                 self._server = await loop.create_unix_server(
                     self._connection, self._path, backlog=BACKLOG
                 )
@@ -158,9 +165,9 @@ class FramesListener:
             version=version,
             server=self._server_name,
             store=broker.journal.store_id,
-            generation=broker.state.generation,
+            generation=broker.generation,
             wall=self.wall(),
-            reattach_s=self._reattach_s,
+            reattach_s=self._reattach_s or broker.reattach_ms / 1000,
             abilities=Abilities(durability=broker.durability),
             limits={"attachments_max": can.attachments_max, "asks_max": can.asks_max},
         )

@@ -51,7 +51,8 @@ class Served:
             self.settings, any_places(), before_close=lambda: remove_socket(self.folder)
         )
         try:
-            await server.open(lambda: open_folder(self.folder))
+            reattach_s = self.settings.serve.reattach_s
+            await server.open(lambda: open_folder(self.folder, reattach_s))
             await server.start(bound(self.folder), str(self.folder / "socket"))
             self.addresses = server.addresses
             self._ready.set()

@@ -165,9 +165,9 @@ class FramesListener:
             version=version,
             server=self._server_name,
             store=broker.journal.store_id,
-            generation=broker.state.generation,
+            generation=broker.generation,
             wall=self.wall(),
-            reattach_s=self._reattach_s,
+            reattach_s=self._reattach_s or broker.reattach_ms / 1000,
             abilities=Abilities(durability=broker.durability),
             limits={"attachments_max": can.attachments_max, "asks_max": can.asks_max},
         )

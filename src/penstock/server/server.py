@@ -108,19 +108,17 @@ class Server:
         broker, settings, places = self.broker, self.settings, self._places
         assert broker is not None
         found: list[Listener] = []
-        reattach_s = settings.serve.reattach_s
         if unix is not None:
             found.append(
                 FramesListener(
-                    broker, path=path, sock=unix, limits=settings.frames, reattach_s=reattach_s,
-                    server=self._version,
+                    broker, path=path, sock=unix, limits=settings.frames, server=self._version
                 )
             )  # fmt: skip
         if places.frames is not None:
             found.append(
                 FramesListener(
                     broker, places.frames.host, places.frames.port, limits=settings.frames,
-                    reattach_s=reattach_s, server=self._version, where=self._where(),
+                    server=self._version, where=self._where(),
                 )
             )  # fmt: skip
         if places.lines is not None:

@@ -59,6 +59,7 @@ class Connection(asyncio.Protocol):
         self._is_refused = False
         self._is_ending = False
         self._is_reading = True
+        self._is_flushing = False
         self._room: asyncio.Future[None] | None = None
 
     @property
@@ -261,8 +262,15 @@ class Connection(asyncio.Protocol):
             exchange.fail(refused)
         self._stop_reading()
 
+    def answered(self) -> None:
+        """An answer is ready; all that are ready in this round of the loop go out together."""
+        if not self._is_flushing:
+            self._is_flushing = True
+            self.listener.loop.call_soon(self.flush)
+
     def flush(self) -> None:
         """Sends every answer whose turn it is."""
+        self._is_flushing = False
         waiting = self.waiting
         ready: list[bytes] = []
         is_last = False

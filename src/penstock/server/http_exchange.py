@@ -98,7 +98,7 @@ class Exchange:
         if not self.is_head:
             head.append(body)
         self.data = b"".join(head)
-        self.connection.flush()
+        self.connection.answered()
 
     def fail(self, error: Exception) -> None:
         """Answers with what went wrong."""

@@ -21,6 +21,7 @@ from penstock.broker.pulling import (
     ids_of,
     is_in_transit,
     is_last_known,
+    same_room,
 )
 from penstock.vocabulary.claims import Claim, Refusal, Renewal
 from penstock.vocabulary.errors import (
@@ -133,7 +134,8 @@ class Seat:
             ranges = ranges_of(list(piece.offsets))
             claim = Claim(piece.lease_id, piece.partition, piece.attempt, ranges)
             try:
-                self._broker.give_back(self.consumer, claim, Cause.UNSTARTED, 0.0, "")
+                with same_room(self._broker, self.consumer):
+                    self._broker.give_back(self.consumer, claim, Cause.UNSTARTED, 0.0, "")
             except PenstockError:
                 return  # the store failed or is closed: they come back when it is opened again
 
@@ -228,7 +230,8 @@ class Seats:
         refused: list[Refusal] = []
         tokens = self._tokens(topic, name, texts, refused)
         for seat, claims in self._claims(topic, name, tokens):
-            refused += self.broker.ack(seat.consumer, claims)
+            with same_room(self.broker, seat.consumer):
+                refused += self.broker.ack(seat.consumer, claims)
         return await self._settled(topic, len(texts), refused)
 
     async def give_back(
@@ -239,8 +242,9 @@ class Seats:
         refused: list[Refusal] = []
         tokens = self._tokens(topic, name, texts, refused)
         for seat, claims in self._claims(topic, name, tokens):
-            for claim in claims:
-                refused += self.broker.give_back(seat.consumer, claim, cause, delay_s, reason)
+            with same_room(self.broker, seat.consumer):
+                for claim in claims:
+                    refused += self.broker.give_back(seat.consumer, claim, cause, delay_s, reason)
         return await self._settled(topic, len(texts), refused)
 
     def extend(self, topic: str, name: str, texts: list[str], seconds: float) -> int:

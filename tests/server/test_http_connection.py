@@ -1,4 +1,4 @@
-"""Bytes on a real socket: whole, byte by byte, one behind the other, too many, too slow, garbage."""
+"""Bytes on a real socket: whole, byte by byte, pipelined, too many, too slow, garbage."""
 
 import contextlib
 import socket
@@ -61,8 +61,13 @@ def test_a_request_may_come_byte_by_byte(server: Server, data: bytes) -> None:
 
 
 def test_a_body_may_come_in_chunks(server: Server) -> None:
-    head = b"POST /v1/topics/chunks/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-    assert send(server, head + b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\ntrailer: z\r\n\r\n" + GET, 2) == [200, 200]
+    head = (
+        b"POST /v1/topics/chunks/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    )
+    assert send(server, head + b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\ntrailer: z\r\n\r\n" + GET, 2) == [
+        200,
+        200,
+    ]
     found = server.get("/v1/topics/chunks/messages").json()["messages"]
     assert [each["body"] for each in found] == ["abcde"]
 
@@ -77,7 +82,8 @@ def test_a_client_that_asks_first_is_told_to_go_on(server: Server) -> None:
 
 
 def test_a_client_that_asks_first_is_told_when_it_is_too_much(server: Server) -> None:
-    head = b"POST %b/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\nexpect: 100-continue\r\n\r\n"
+    head = b"POST %b/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\n"
+    head += b"expect: 100-continue\r\n\r\n"
     with server.raw() as plain:
         plain.sendall(head % BASE.encode())
         (answer,) = read_answers(plain, 1)
@@ -114,7 +120,9 @@ def test_chunks_without_end_are_refused_at_the_limit(server: Server) -> None:
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET / HTTP/1.1\r\nhost: x\r\n" + b"".join(b"h%d: v\r\n" % n for n in range(200)) + b"\r\n",
+        b"GET / HTTP/1.1\r\nhost: x\r\n"
+        + b"".join(b"h%d: v\r\n" % n for n in range(200))
+        + b"\r\n",
         b"GET / HTTP/1.1\r\nhost: x\r\nlong: " + b"x" * 40_000 + b"\r\n\r\n",
     ],
 )
@@ -201,7 +209,9 @@ def test_a_head_that_comes_too_slowly_is_cut_off() -> None:
 
 def test_a_body_that_comes_too_slowly_is_cut_off() -> None:
     with serving(settings=QUICK) as server, server.raw() as plain:
-        plain.sendall(b"POST %b/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\r\n" % BASE.encode())
+        plain.sendall(
+            b"POST %b/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\r\n" % BASE.encode()
+        )
         plain.sendall(b"x")
         (answer,) = read_answers(plain, 1)
         assert answer.status == 408

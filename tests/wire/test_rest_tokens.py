@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,4 +64,4 @@ def test_tokens_of_one_lease_are_one_claim() -> None:
 def test_ranges_hold_exactly_the_offsets(offsets: list[int]) -> None:
     ranges = ranges_of(offsets)
     assert [o for low, high in ranges for o in range(low, high)] == sorted(set(offsets))
-    assert all(a[1] < b[0] for a, b in zip(ranges, ranges[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in pairwise(ranges))

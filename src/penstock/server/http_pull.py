@@ -31,7 +31,7 @@ from penstock.vocabulary.errors import (
     Unavailable,
     UnknownSubscription,
 )
-from penstock.vocabulary.records import Cause
+from penstock.vocabulary.records import Cause, Ranges
 from penstock.wire.rest_messages import Piece
 from penstock.wire.rest_requests import Pull
 from penstock.wire.rest_tokens import Token, claims_of, ranges_of, read_token, write_token
@@ -141,7 +141,9 @@ class Seat:
 
     def detach(self) -> None:
         """Leaves the subscription; what is held and not settled is delivered again."""
-        begun = {lease.id: ((lease.start, lease.end),) for lease in self._leases()}
+        begun: dict[int, Ranges] = {
+            lease.id: ((lease.start, lease.end),) for lease in self._leases()
+        }
         self._broker.detach(self.consumer, begun, DIRECT, _nothing)
 
     def _leases(self) -> list[Any]:
@@ -327,8 +329,7 @@ class Seats:
             else:
                 # Leases are numbered anew by each start: a number from before means nothing now.
                 late.append(token._replace(lease_id=0, consumer_id=0))
-        for consumer_id, claims in claims_of(timely).items():
-            found.append((self._by_id[consumer_id], claims))
+        found += [(self._by_id[number], claims) for number, claims in claims_of(timely).items()]
         by_subscription: dict[int, list[Token]] = {}
         for token in late:
             by_subscription.setdefault(token.subscription_id, []).append(token)

@@ -80,16 +80,17 @@ def test_http_says_not_ready_while_the_store_recovers(tmp_path: Path) -> None:
         assert "recovered" in problem["detail"]
         status, health = await asyncio.to_thread(get, address, "/healthz")
         assert (status, health["status"]) == (200, "starting")
-        assert not server.is_ready
+        seen = [server.is_ready]
         may_go_on.set()
         await opening
         await server.start()
-        assert server.is_ready
+        seen.append(server.is_ready)
         assert (await asyncio.to_thread(get, address, "/readyz"))[0] == 200
         await server.drain()
-        assert not server.is_ready
+        seen.append(server.is_ready)
         await server.stop()
         await server.stop()
+        assert seen == [False, True, False]
 
     asyncio.run(scenario())
 

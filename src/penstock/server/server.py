@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
 from penstock.broker.loop_mailbox import LoopMailbox
@@ -190,9 +190,15 @@ class Server:
     async def _all_durable(self, broker: Broker) -> None:
         """What was decided so far is on disk, and whoever waits for that has been answered."""
         loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+        mailbox = LoopMailbox(loop, done.set)
+
+        def on_durable(_answer: Any) -> None:
+            done.set()
+
         for _ in range(ROUNDS):
-            done = asyncio.Event()
-            broker.flush(LoopMailbox(loop, done.set), lambda _answer, done=done: done.set())
+            done.clear()
+            broker.flush(mailbox, on_durable)
             await done.wait()
             await asyncio.sleep(0)
 

@@ -33,9 +33,7 @@ class Served:
         self.port = int(self.listener.address.rpartition(":")[2])
 
     def _open(self) -> Broker:
-        return Broker.open(
-            self.disk, durability=Durability.MEMORY, reattach_s=self._reattach_s
-        )
+        return Broker.open(self.disk, durability=Durability.MEMORY, reattach_s=self._reattach_s)
 
     @property
     def url(self) -> str:

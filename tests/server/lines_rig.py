@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 from penstock.broker.broker import Broker
 from penstock.journal.disk import FolderDisk
@@ -84,7 +84,7 @@ class Talker:
         self.writer.close()
         await self.writer.wait_closed()
 
-    async def __aenter__(self) -> "Talker":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

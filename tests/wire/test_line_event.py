@@ -18,7 +18,7 @@ from penstock.wire.line_event import Event, parse_any, parse_event
         ('{"msg":null,"id":"x"}', Event("x", 0, b"null")),
         ('{"id":"x"}', Event("x", 0, None)),
         ('{"id":"ä \\u00e9","priority":0,"msg":"ü"}', Event("ä é", 0, '"ü"'.encode())),
-        ('{"id":123456789012345678901234567890}', Event("1" + "23456789012345678901234567890", 0, None)),
+        ('{"id":12345678901234567890123}', Event("12345678901234567890123", 0, None)),
         ('{"id":-5}', Event("-5", 0, None)),
         ('{ "id" : "1" , "priority" : 1 , "msg" : "a" } ', Event("1", 1, b'"a"')),
         ('{"\\u0069d":"1"}', Event("1", 0, None)),
@@ -134,13 +134,8 @@ def test_the_quick_way_decides_as_the_long_way_does(data: bytes) -> None:
     ),
 )
 def test_what_goes_in_comes_out(id: str, priority: int, msg: Any) -> None:
-    try:
-        data = json.dumps({"id": id, "priority": priority, "msg": msg}).encode()
-        event = parse_event(data)
-    except InvalidArgument as error:
-        assert "\\ud" in data.decode()  # noqa: PT017 - half of a character is no text
-        assert error.text
-        return
+    data = json.dumps({"id": id, "priority": priority, "msg": msg}).encode()
+    event = parse_event(data)
     assert (event.id, event.priority) == (id, priority)
     assert event.body is not None
     assert json.loads(event.body) == msg

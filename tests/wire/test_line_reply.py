@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.vocabulary.errors import DiskFull, UnknownTopic, catalogue
+from penstock.vocabulary.errors import DiskFull, PenstockError, UnknownTopic, catalogue
 from penstock.wire import line_reply as say
 
 EVIL = ["a\r\nb", "\x1b[2J", "\u202eabc", "\x9b1m", "\x00", "\x7f"]
@@ -41,7 +41,7 @@ def test_nothing_from_outside_reaches_a_terminal_raw(evil: str) -> None:
 
 
 @pytest.mark.parametrize("kind", catalogue().values(), ids=lambda kind: kind.code)
-def test_every_error_has_a_line_with_its_code(kind: type) -> None:
+def test_every_error_has_a_line_with_its_code(kind: type[PenstockError]) -> None:
     assert say.error_line(kind("it broke")) == f"error: it broke [{kind.code}]\r\n".encode()
     assert say.error_line(kind()).startswith(b"error: ")
     assert say.error_line(kind()).count(b"\r\n") == 1

@@ -29,6 +29,9 @@ THREADS: Final = 4
 """Commands that read the disk, at the same time, of all clients."""
 STOP_S: Final = 5.0
 """At the end, so long is waited for clients to read what is said to them."""
+LINGER_S: Final = 2.0
+"""So long a connection waits for its client to hang up too: closing it while something that the
+client sent is unread would take from it what was said last."""
 
 
 class LinesListener:
@@ -45,6 +48,7 @@ class LinesListener:
         self.language = Language(self.settings.commands)
         self.mailbox: LoopMailbox
         self.publisher: LinePublisher
+        self.linger_s = LINGER_S
         self._host = host
         self._port = port
         self._server: asyncio.Server | None = None
@@ -109,6 +113,7 @@ class LinesListener:
         """Ends every connection, in good order while clients read, and by force after that."""
         self.drain()
         if self._server is None:
+            self._pool.shutdown(wait=False)
             return
         if self._tick is not None:
             self._tick.cancel()
@@ -217,6 +222,10 @@ class LinesListener:
         return future
 
     # -- time ------------------------------------------------------------------------------------
+
+    def later(self, seconds: float, function: Callable[[], None]) -> asyncio.TimerHandle:
+        """Calls a function in a while."""
+        return self._loop.call_later(seconds, function)
 
     def watch(self, connection: LineConnection) -> None:
         """A client does not read."""

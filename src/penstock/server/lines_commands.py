@@ -57,13 +57,13 @@ def _settle(client: "LineConnection", command: Command) -> None:
         why = f" (you are not subscribed to topic {say.printable(topic)})"
         client.outbox.reply(say.no_such_event(id, why))
         return
-    flying = queue.find(id)
+    flying = queue.take(id)
     if flying is None:
         client.outbox.reply(say.no_such_event(id))
-        return
-    refused = (queue.ack if command.verb is Verb.ACK else queue.nack)(flying)
-    if refused:
-        client.outbox.reply(say.refused(f"event with id {say.printable(id)}: {refused}"))
+    elif command.verb is Verb.ACK:
+        client.ack(queue, flying, id)
+    elif refused := queue.nack(flying):
+        client.outbox.reply(say.not_settled(id, refused))
     else:
         client.promise(say.ok(id))
 

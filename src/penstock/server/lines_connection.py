@@ -18,6 +18,7 @@ from penstock.server.lines_queue import Flying, LineQueue
 from penstock.vocabulary import limits
 from penstock.vocabulary.errors import InvalidArgument, PenstockError
 from penstock.wire import line_reply as say
+from penstock.wire.line import Verb
 from penstock.wire.line_event import parse_event
 from penstock.wire.line_help import greeting
 from penstock.wire.line_splitter import LineSplitter, TooLong
@@ -49,6 +50,8 @@ class LineConnection(asyncio.Protocol):
         """What was read and not done; None = the client says nothing more."""
         self._promised: list[tuple[Reply, bytes]] = []
         """What is said as soon as all that is decided is durable."""
+        self._acking: dict[LineQueue, list[tuple[Flying, Reply, str]]] = {}
+        """Acks that were read one behind the other, and go to the broker together."""
         self._transport: asyncio.Transport | None = None
         self._is_busy = False
         """A command is under way that later ones wait for."""
@@ -58,6 +61,11 @@ class LineConnection(asyncio.Protocol):
         """The broker has no room for more messages just now."""
         self._is_reading = True
         self._is_ending = False
+        self._is_deaf = False
+        """The client says nothing more."""
+        self._is_hung_up = False
+        """The client was told that nothing more is said."""
+        self._lingering: asyncio.TimerHandle | None = None
 
     # -- the socket ------------------------------------------------------------------------------
 
@@ -82,6 +90,7 @@ class LineConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client says nothing more: what it said is done, then the connection ends."""
+        self._is_deaf = True
         self._lines.append(None)
         self.work()
         return True
@@ -94,6 +103,8 @@ class LineConnection(asyncio.Protocol):
             log.info("line client %s at %s is lost: %s", self.client_id, self.peer, error)
         self.listener.forget(self)
         self._transport = None
+        if self._lingering is not None:
+            self._lingering.cancel()
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -126,10 +137,12 @@ class LineConnection(asyncio.Protocol):
             return
         self._is_ending = True
         self._lines.clear()
+        self._send_acks()
         self._leave(is_clean=True)
         if last:
             self.outbox.reply(last)
         self.write()
+        self._read_or_wait()
 
     def _leave(self, *, is_clean: bool) -> None:
         queues, self.queues = self.queues, {}
@@ -144,6 +157,8 @@ class LineConnection(asyncio.Protocol):
         while self._lines and self._can_work():
             if not self._publish():
                 self._next()
+        if self._acking:
+            self._send_acks()
         if self._promised:
             self._keep_promises()
         self.write()
@@ -169,6 +184,8 @@ class LineConnection(asyncio.Protocol):
         try:
             command = self.listener.language.parse(line)
             topic = command.first
+            if self._acking and command.verb is not Verb.ACK:
+                self._send_acks()
             do(self, command)
         except InvalidArgument as error:
             self.outbox.reply(say.refused(error.text))
@@ -220,6 +237,25 @@ class LineConnection(asyncio.Protocol):
             (self.listener.mailbox, self._has_room, None)
         )
 
+    def ack(self, queue: LineQueue, flying: Flying, id: str) -> None:
+        """Finishes an event, together with others that are acked now."""
+        self._acking.setdefault(queue, []).append((flying, self.outbox.reply(), id))
+
+    def _send_acks(self) -> None:
+        acking, self._acking = self._acking, {}
+        for queue, rows in acking.items():
+            try:
+                refused = queue.ack([flying for flying, _, _ in rows])
+            except PenstockError as error:
+                for _, place, _ in rows:
+                    place.data = say.error_line(error)
+                continue
+            for (_, place, id), why in zip(rows, refused, strict=True):
+                if why:
+                    place.data = say.not_settled(id, why)
+                else:
+                    self._promised.append((place, say.ok(id)))
+
     def _has_room(self, _answer: Any) -> None:
         # Also told when the store failed: the next publish says so.
         self._is_full = False
@@ -227,6 +263,7 @@ class LineConnection(asyncio.Protocol):
 
     def wait_for(self, then: Callable[[Any], bytes], function: Any, *arguments: Any) -> None:
         """Does something that may take long in a thread; later commands wait for it."""
+        is_alone = not self.outbox
         place = self.outbox.reply()
         self._is_busy = True
 
@@ -235,7 +272,13 @@ class LineConnection(asyncio.Protocol):
             place.data = _outcome(future, then, arguments)
             self.work()
 
-        self.listener.in_thread(function, *arguments).add_done_callback(done)
+        def begin(_answer: Any = None) -> None:
+            self.listener.in_thread(function, *arguments).add_done_callback(done)
+
+        if is_alone:
+            begin()
+        else:  # It must see what the commands before it did.
+            self.listener.broker.flush(self.listener.mailbox, begin)
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -279,10 +322,24 @@ class LineConnection(asyncio.Protocol):
         while not self._is_paused and (data := self.outbox.take()):
             transport.write(data)
         if self._is_ending and not self.outbox:
+            self._hang_up(transport)
+
+    def _hang_up(self, transport: asyncio.Transport) -> None:
+        if self._lingering is None:
+            self._lingering = self.listener.later(self.listener.linger_s, self.abort)
+        if self._is_deaf:
             transport.close()
+        elif transport.get_write_buffer_size():
+            transport.set_write_buffer_limits(high=0)  # told again when all is written
+        elif not self._is_hung_up:
+            self._is_hung_up = True
+            try:
+                transport.write_eof()
+            except OSError:  # the client hung up, which is not read yet
+                transport.abort()
 
     def _read_or_wait(self) -> None:
-        transport, is_wanted = self._transport, not self._lines and not self._is_ending
+        transport, is_wanted = self._transport, not self._lines or self._is_ending
         if transport is None or transport.is_closing() or is_wanted == self._is_reading:
             return
         self._is_reading = is_wanted

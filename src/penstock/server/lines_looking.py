@@ -55,15 +55,19 @@ def peek(broker: Broker, topic: str, count: str) -> bytes:
         raise InvalidArgument(f"count must be a number from 1 to {PEEK_MAX}")
     found = answer_request(broker, q.Peek(topic, number or PEEK_DEFAULT, None, 0))
     lines: list[bytes] = []
-    left = OUT_BYTES_MAX
+    size = skipped = 0
     for _, frame in found:
         view = Batch(frame.batch, verify=False)
         for index in frame.indexes:
             priority = 0 if view.priorities is None else view.priorities[index]
             line = event(json_text(topic), frame.id_of(view, index), priority, view.bodies[index])
-            left -= len(line)
-            if left > 0:
+            size += len(line)
+            if size <= OUT_BYTES_MAX:
                 lines.append(line)
+            else:
+                skipped += 1
+    if skipped:
+        lines.append(b"and %d more, too large for one answer: say a smaller count" % skipped)
     return listing(lines)
 
 

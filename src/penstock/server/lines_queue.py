@@ -10,6 +10,7 @@ from penstock.broker.broker import Broker, Sink
 from penstock.broker.first_use import join_existing
 from penstock.broker.mailbox import DIRECT, Mailbox
 from penstock.vocabulary.claims import Claim
+from penstock.vocabulary.limits import MIB
 from penstock.vocabulary.records import Cause, Ranges
 from penstock.wire.line_reply import delivery, shown_id
 
@@ -24,8 +25,8 @@ class Flying:
     """An event that was handed to a client and is not settled."""
 
     __slots__ = (
-        "attempt", "bytes", "is_begun", "is_gone", "lease_id", "offset", "partition", "queue",
-        "row",
+        "_frame", "_index", "attempt", "bytes", "id", "is_begun", "is_gone", "lease_id", "offset",
+        "partition", "queue",
     )  # fmt: skip
 
     def __init__(self, queue: "LineQueue", part: Slice, frame: Frame, at: int) -> None:
@@ -34,30 +35,24 @@ class Flying:
         self.partition = part.partition
         self.attempt = part.attempt
         self.offset = frame.offsets[at]
-        self.row = (frame, at)
-        self.bytes = len(self._view().bodies[frame.indexes[at]] or b"")
+        self._frame: Frame | None = frame
+        self._index = frame.indexes[at]
+        view = queue.views.of(frame)
+        self.id = frame.id_of(view, self._index)
+        self.bytes = len(view.bodies[self._index] or b"")
         self.is_begun = False
         """It was written to the client."""
         self.is_gone = False
         """It is not this client's any more."""
 
-    def _view(self) -> Batch:
-        return self.queue.views.of(self.row[0])
-
-    @property
-    def id(self) -> str:
-        """Its id, given or rendered."""
-        frame, at = self.row
-        return frame.id_of(self._view(), frame.indexes[at])
-
     def line(self) -> bytes:
-        """The delivery; from now on the client has it."""
+        """The delivery, once; from now on the client has it, and its bytes are let go here."""
         self.is_begun = True
-        frame, at = self.row
-        view, index = self._view(), frame.indexes[at]
+        frame, self._frame = self._frame, None
+        assert frame is not None, "an event is written once"
+        view, index = self.queue.views.of(frame), self._index
         priority = 0 if view.priorities is None else view.priorities[index]
-        body = view.bodies[index]
-        return delivery(self.queue.topic_json, frame.id_of(view, index), priority, body)
+        return delivery(self.queue.topic_json, self.id, priority, view.bodies[index])
 
 
 class Views:
@@ -71,6 +66,8 @@ class Views:
         number = id(frame.batch)
         known = self._known.get(number)
         if known is None or known[0] is not frame.batch:
+            if len(frame.batch) > VIEW_BYTES_MAX:
+                return Batch(frame.batch, verify=False)
             if len(self._known) >= VIEWS_MAX:
                 del self._known[next(iter(self._known))]
             known = self._known[number] = (frame.batch, Batch(frame.batch, verify=False))
@@ -78,6 +75,7 @@ class Views:
 
 
 VIEWS_MAX: Final = 16
+VIEW_BYTES_MAX: Final = 1 * MIB
 
 
 class LineQueue:
@@ -124,16 +122,24 @@ class LineQueue:
                 return flying
         return None
 
-    def ack(self, flying: Flying) -> str:
-        """Finishes an event; returns why not, or nothing. Durable with the next flush."""
-        self._forget(flying)
-        refused = self._broker.ack(self._consumer, [self._claim(flying)])
-        return refused[0].why if refused else ""
+    def take(self, id: str) -> Flying | None:
+        """The same, to be settled next: from now on nobody finds it."""
+        flying = self.find(id)
+        if flying is not None:
+            self._forget(flying)
+        return flying
 
-    def nack(self, flying: Flying) -> str:
+    def ack(self, taken: list[Flying]) -> list[str]:
+        """Finishes events; says of each why not, or nothing. Durable with the next flush."""
+        refused = self._broker.ack(self._consumer, [self._claim(flying) for flying in taken])
+        if not refused:
+            return [""] * len(taken)
+        why = {(each.partition, each.offset): each.why for each in refused}
+        return [why.get((flying.partition, flying.offset), "") for flying in taken]
+
+    def nack(self, taken: Flying) -> str:
         """Lets an event come again later; returns why not, or nothing."""
-        self._forget(flying)
-        claim = self._claim(flying)
+        claim = self._claim(taken)
         refused = self._broker.give_back(self._consumer, claim, Cause.NACKED, None, "nack")
         return refused[0].why if refused else ""
 

@@ -95,6 +95,11 @@ def no_such_event(id: str, why: str = "") -> bytes:
     return refused(f"event with id {printable(id)} does not exist{why}")
 
 
+def not_settled(id: str, why: str) -> bytes:
+    """`ack` or `nack` came too late."""
+    return refused(f"event with id {printable(id)}: {why}")
+
+
 def delivery(topic: bytes, id: str, priority: int, body: bytes | None) -> bytes:
     """An event on its way; `topic` is its name as JSON."""
     return event(topic, id, priority, body) + END

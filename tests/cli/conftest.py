@@ -35,6 +35,11 @@ class Answer(NamedTuple):
 Penstock = Callable[..., Answer]
 
 
+def broker_url() -> str:
+    """The broker that commands mean when they are not told."""
+    return os.environ.get("PENSTOCK_URL", "file:./penstock-data")
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current folder, and no settings from outside."""

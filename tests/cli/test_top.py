@@ -15,7 +15,7 @@ import pytest
 from penstock.cli.output import Output
 from penstock.cli.sample import TopicRow, View
 from penstock.cli.top import cut, lines, rate
-from tests.cli.conftest import Penstock
+from tests.cli.conftest import Penstock, broker_url
 
 
 def seen(count: int, **changes: Any) -> View:
@@ -100,12 +100,12 @@ class Screen:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env=os.environ | {"TERM": "xterm", "PENSTOCK_URL": "file:./penstock-data"},
+            env=os.environ | {"TERM": "xterm", "PENSTOCK_URL": broker_url()},
         )
         self.text = ""
 
     def until(self, text: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while text not in self.text:
             assert time.monotonic() < deadline, self.text
             self._read(1.0)

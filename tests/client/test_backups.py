@@ -11,7 +11,8 @@ import pytest
 
 import penstock
 from penstock.journal.restoring import restore
-from penstock.vocabulary.errors import InvalidArgument, StorageError
+from penstock.vocabulary.errors import InvalidArgument, StorageError, Unavailable
+from tests.cli.served import ServeProcess
 
 
 def bodies_in(folder: Path, topic: str) -> set[bytes]:
@@ -116,3 +117,30 @@ def test_a_kill_leaves_nothing_that_looks_like_a_backup(tmp_path: Path, name: st
     assert [path.name.startswith(f"{name}.partial-") for path in left] == [True]
     with penstock.connect_blocking(f"file:{tmp_path / 'data'}") as client:
         client.backup(tmp_path / name)
+
+
+def test_over_the_network_while_the_server_is_killed_and_started_again(tmp_path: Path) -> None:
+    with ServeProcess(tmp_path).wait_ready() as first:
+        port = first.address("frames").rpartition(":")[2]
+        replaced: list[ServeProcess] = []
+
+        def kill(done: int, total: int) -> None:
+            if not replaced and done > total // 2:
+                first.send(signal.SIGKILL)
+                first.ended()
+                replaced.append(ServeProcess(tmp_path, "--port", port).wait_ready())
+
+        try:
+            with penstock.connect_blocking(first.url) as client:
+                client.publish_many("orders", [b"x" * 1000] * 4000)
+                with pytest.raises(Unavailable, match="begin a new one"):
+                    client.backup(tmp_path / "out.tar", progress=kill)
+                assert [path.name for path in tmp_path.iterdir()] == ["penstock-data"]
+                client.backup(tmp_path / "out.tar")
+        finally:
+            for each in replaced:
+                with each:
+                    each.send(signal.SIGTERM)
+                    assert each.ended()[0] == 0
+    restore(tmp_path / "out.tar", tmp_path / "restored", lambda _: None)
+    assert len(bodies_in(tmp_path / "restored", "orders")) == 1

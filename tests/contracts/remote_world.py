@@ -9,12 +9,15 @@ import threading
 import time
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Callable, Coroutine
+from types import TracebackType
 from typing import Any, TypeVar
 
 from penstock.client.blocking import BlockingClient
 from penstock.client.client import Client, check_options
+from penstock.drivers.remote.address import parse
 from penstock.drivers.remote.driver import RemoteDriver
-from penstock.drivers.remote.opening import open_remote
+from penstock.drivers.port import Driver
+from penstock.drivers.remote.opening import Connecting, open_remote
 from penstock.server.frames import FramesListener
 from penstock.server.frames_limits import FramesLimits
 from penstock.testing import MemoryBroker
@@ -63,7 +66,8 @@ class RemoteBroker(MemoryBroker):
 
     def client(self, **options: Any) -> Client:
         check_options(options)
-        client = Client(self.url, self._open_remote, **options)
+        client = EagerClient(self.url, self._open_remote, **options)
+        client.world = self
         self._clients.append(client)
         return client
 
@@ -73,8 +77,16 @@ class RemoteBroker(MemoryBroker):
         return BlockingClient(client)
 
     async def _open_remote(self) -> RemoteDriver:
-        loop: AbstractEventLoop = get_running_loop()
-        driver = await open_remote(self.url, loop)
+        return self._known(await open_remote(self.url, get_running_loop()))
+
+    def connect_soon(self, loop: AbstractEventLoop) -> RemoteDriver:
+        """A driver that is not connected yet."""
+        connecting = Connecting(parse(self.url)[0], loop, "penstock")
+        connecting.driver.capabilities = self.capabilities
+        connecting._lost(connecting.driver)
+        return self._known(connecting.driver)
+
+    def _known(self, driver: RemoteDriver) -> RemoteDriver:
         driver.time = lambda: 0.0  # the broker's time stands still between moves
         driver.wall_base = (driver.wall_base[0], 0.0)
         self._drivers.append(driver)
@@ -99,6 +111,9 @@ class RemoteBroker(MemoryBroker):
         """Waits until the server has handled every frame that was sent."""
         deadline = time.monotonic() + WAIT_S_MAX
         while time.monotonic() < deadline:
+            for driver in self._drivers:
+                if driver.link is not None and driver._thread == threading.get_ident():
+                    driver.link.flush()
             sent = sum(d.link.sent for d in self._drivers if d.link is not None)
             if self.server.call(self._heard) >= sent:
                 return
@@ -107,7 +122,24 @@ class RemoteBroker(MemoryBroker):
     def _heard(self) -> int:
         return sum(connection.reader.frames for connection in self.listener.connections)
 
-    def close(self) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
         self.server.run(self.listener.stop())
-        super().close()
         self.server.stop()
+
+
+class EagerClient(Client):
+    """Can be used before it is opened, as a client of a broker in this process can."""
+
+    world: RemoteBroker
+
+    def _opened(self) -> Driver:
+        if self._driver is None and not self._is_closed:
+            loop = get_running_loop()
+            self.attach_to(self.world.connect_soon(loop), loop)
+        return super()._opened()

@@ -1,4 +1,4 @@
-"""The socket in a store's folder: private, short to name, replaced when stale, closed in children."""
+"""The socket in a store's folder: private, short to name, replaced when stale."""
 
 import asyncio
 import os

@@ -65,6 +65,10 @@ class Engine:
         self.retaining = Retaining(state, clock)
         self.serving: dict[Subscription, None] = {}
         """Subscriptions with consumers."""
+        self.away: dict[Consumer, None] = {}
+        """Consumers that lost their connection and may return."""
+        self.awaiting: dict[Subscription, None] = {}
+        """Subscriptions that wait for consumers attached before the broker stopped."""
         self.unsynced = Lock()
         """Held while a `written` publish counts and is not yet synced: snapshots wait for it."""
         self.applied_end = journal.log_end
@@ -359,7 +363,7 @@ class Engine:
             self.release(effects)
         for number in effects.attached:
             consumer = self.consumers.get(number)
-            if consumer is not None:
+            if consumer is not None and not consumer.away_until:
                 consumer.is_attached = True
                 effects.dirty[consumer.subscription] = None
         for subscription in effects.closed:
@@ -388,7 +392,7 @@ class Engine:
 
     def dispatch(self, subscription: Subscription) -> None:
         """Hands waiting messages of a subscription to consumers with credit."""
-        if subscription.seeks or self.is_draining:
+        if subscription.seeks or subscription.awaiting is not None or self.is_draining:
             return
         now, wall = self.clock.now(), self.clock.wall()
         if self.expiring:

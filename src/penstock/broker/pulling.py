@@ -4,7 +4,8 @@ A listener whose clients come and go (HTTP) attaches a consumer for them and kee
 requests. Such a consumer has no room in bytes except while somebody pulls.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from penstock.broker.broker import Broker, Sink
@@ -86,6 +87,26 @@ def ask_for(broker: Broker, consumer: Consumer, count: int) -> None:
         consumer.credit_bytes = consumer.outstanding_bytes + PULL_BYTES_MAX if count else 0
         if count and consumer.is_attached and not consumer.is_gone:
             engine.dispatch(consumer.subscription)
+
+
+@contextmanager
+def same_room(broker: Broker, consumer: Consumer) -> Iterator[None]:
+    """Settles messages of a consumer; the room its pulls have stays the same.
+
+    Otherwise what is settled would make room for messages that nobody asked for.
+    """
+    engine = broker.engine
+    with engine.lock:
+        room = consumer.credit - consumer.outstanding
+        room_bytes = consumer.credit_bytes - consumer.outstanding_bytes
+        is_open = consumer.credit_bytes > 0 and room > 0
+        consumer.credit_bytes = 0
+        try:
+            yield
+        finally:
+            if is_open:
+                consumer.credit = consumer.outstanding + room
+                consumer.credit_bytes = consumer.outstanding_bytes + room_bytes
 
 
 def is_in_transit(broker: Broker, consumer: Consumer) -> bool:

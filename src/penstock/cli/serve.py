@@ -161,7 +161,8 @@ class Serving:
             before_close=lambda: remove_socket(self._folder),
         )
         try:
-            broker = await server.open(lambda: open_folder(self._folder))
+            reattach_s = self._loaded.settings.serve.reattach_s
+            broker = await server.open(lambda: open_folder(self._folder, reattach_s))
             if not self._stopping.is_set():
                 await self._listen(server, broker)
                 await self._stopping.wait()

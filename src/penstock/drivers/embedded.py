@@ -54,6 +54,9 @@ from penstock.vocabulary.wishes import Wish
 
 log = logging.getLogger("penstock.drivers")
 
+TAKE_OVER_REATTACH_S: Final = 1.0
+"""When an owner goes, consumers of other processes return to the next one."""
+
 FILE: Final = Capabilities(
     scheme="file",
     durability=Durability.SYNCED,
@@ -196,12 +199,12 @@ async def open_embedded(url: str, loop: AbstractEventLoop) -> Driver:
 def _taken_over(folder: Path) -> Share:
     """The store of an owner that is gone, opened here."""
     key = f"file:{folder}"
-    return Share(_acquire(folder, key), key, _registry)
+    return Share(_acquire(folder, key, TAKE_OVER_REATTACH_S), key, _registry)
 
 
-def _acquire(folder: Path, key: str) -> Broker:
+def _acquire(folder: Path, key: str, reattach_s: float = 0.0) -> Broker:
     return _registry.acquire(
-        key, lambda: open_folder(folder), lambda broker: _listen(folder, broker)
+        key, lambda: open_folder(folder, reattach_s), lambda broker: _listen(folder, broker)
     )
 
 
@@ -260,12 +263,15 @@ def folder_of(url: str) -> Path:
     return Path(path).expanduser().resolve()
 
 
-def open_folder(folder: Path) -> Broker:
-    """A broker on a folder, which is created when missing. Raises StorageError and its kinds."""
+def open_folder(folder: Path, reattach_s: float = 0.0) -> Broker:
+    """A broker on a folder, which is created when missing. Raises StorageError and its kinds.
+
+    Consumers that were attached before an unclean stop have `reattach_s` to return.
+    """
     disk: FolderDisk | None = None
     try:
         disk = FolderDisk(folder)
-        return Broker.open(disk)
+        return Broker.open(disk, reattach_s=reattach_s)
     except NotADirectoryError as error:
         raise NotAStore(
             f"{folder} is a file, or lies in one; a store is a folder: name another"

@@ -35,8 +35,8 @@ class FramesListener:
     """Listens on `host` and `port`, or on a Unix socket when `path` is given.
 
     `where` is what somebody is told who speaks another protocol. A `path` is made by binding it,
-    so nothing may be there; its permissions are the caller's business. A `sock` is bound already; its
-    `path` is then only a name.
+    so nothing may be there; its permissions are the caller's business. A `sock` is bound already;
+    its `path` is then only a name.
     """
 
     name = "frames"
@@ -165,9 +165,9 @@ class FramesListener:
             version=version,
             server=self._server_name,
             store=broker.journal.store_id,
-            generation=broker.state.generation,
+            generation=broker.generation,
             wall=self.wall(),
-            reattach_s=self._reattach_s,
+            reattach_s=self._reattach_s or broker.reattach_ms / 1000,
             abilities=Abilities(durability=broker.durability),
             limits={"attachments_max": can.attachments_max, "asks_max": can.asks_max},
         )

@@ -10,7 +10,7 @@ from penstock.broker.broker import Broker, Sink
 from penstock.broker.following import Follower, Wanted
 from penstock.broker.following import Seat as BrokerSeat
 from penstock.broker.mailbox import DIRECT
-from penstock.vocabulary.claims import Claim, Kept, Refusal, Renewal, Returning, Revoked
+from penstock.vocabulary.claims import Claim, Refusal, Renewal, Returning, Revoked
 from penstock.vocabulary.errors import Closed, Draining, PenstockError, Unavailable
 from penstock.vocabulary.records import Cause, Ranges
 from penstock.vocabulary.wishes import Wish
@@ -75,7 +75,7 @@ class Seat:
         """What the client is told about it."""
         consumer = self.consumer
         lease_s = float(consumer.subscription.policy.lease_s)
-        return frames_claims.Attached(consumer.id, lease_s, kept_of(consumer))
+        return frames_claims.Attached(consumer.id, lease_s, consumer.kept or [])
 
     def announce(self) -> None:
         """The client knows: what waited goes out."""
@@ -169,28 +169,15 @@ class Seat:
         if is_final:
             self._leave({}, is_clean=False)
         else:
-            lose(self._session.broker, self.consumer)
-
-
-# -- consumers that return -----------------------------------------------------------------------
+            self._session.broker.lose(self.consumer)
 
 
 def join(broker: Broker, wish: Wish, credit_bytes: int, sink: Sink) -> Any:
     """Attaches a consumer, which may have been attached before."""
     return broker.attach(
         wish.topic, wish.subscription, wish.policy, wish.start, wish.credit, credit_bytes,
-        wish.consumer, sink, is_named=wish.is_named,
+        wish.consumer, sink, is_named=wish.is_named, returning=wish.returning,
     )  # fmt: skip
-
-
-def kept_of(_consumer: Any) -> list[Kept]:
-    """What a consumer that returned still holds."""
-    return []
-
-
-def lose(broker: Broker, consumer: Any) -> None:
-    """A consumer's connection ended without a word."""
-    broker.detach(consumer, {}, DIRECT, _nothing, is_clean=False)
 
 
 # -- patterns ------------------------------------------------------------------------------------
@@ -216,7 +203,7 @@ class Pattern:
         granted = self._session.grant(wish.credit_bytes, is_leg=True)
         wanted = Wanted(
             wish.topic, wish.subscription, wish.policy, wish.start, wish.credit, granted,
-            wish.consumer,
+            wish.consumer, self._legs,
         )  # fmt: skip
         return broker.follow(wanted, self._seat, self._session.mailbox, self._on_closed)
 

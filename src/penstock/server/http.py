@@ -44,6 +44,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer that holds nothing and has not pulled for so long leaves its subscription."""
     heartbeat_s: float = 15.0
     """How often a stream says that it is alive."""
+    pull_wait_s_max: float = 60.0
+    """No pull waits longer, whatever it asks for: proxies have limits of their own."""
     connections_max: int = 20_000
     origins: tuple[str, ...] = ()
     """Sites whose pages may use this server besides its own: `https://example.org`, or `*`."""
@@ -72,6 +74,8 @@ class HttpListener:
         self._watched: dict[Connection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._sweeps = 0
+        self._is_empty: asyncio.Future[None] | None = None
+        """Done when the last connection is gone."""
         self._date: tuple[int, bytes] = (-1, b"")
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -113,7 +117,7 @@ class HttpListener:
         self.seats.wake()
         for connection in list(self.connections):
             streams = [each for each in connection.waiting if each.is_streaming]
-            if streams or not connection.waiting:
+            if streams or not (connection.waiting or connection.reading_since):
                 connection.end()
 
     async def stop(self) -> None:
@@ -126,8 +130,9 @@ class HttpListener:
             self._timer.cancel()
         for connection in list(self.connections):
             connection.abort()
-        while self.connections:
-            await asyncio.sleep(0.001)
+        if self.connections:
+            self._is_empty = self.loop.create_future()
+            await self._is_empty
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -151,6 +156,8 @@ class HttpListener:
     def left(self, connection: Connection) -> None:
         """A connection is gone."""
         self.connections.pop(connection, None)
+        if self._is_empty is not None and not self.connections and not self._is_empty.done():
+            self._is_empty.set_result(None)
         self._watched.pop(connection, None)
 
     def watch(self, connection: Connection) -> None:

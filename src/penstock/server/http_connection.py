@@ -59,6 +59,7 @@ class Connection(asyncio.Protocol):
         self._is_refused = False
         self._is_ending = False
         self._is_reading = True
+        self._is_flushing = False
         self._room: asyncio.Future[None] | None = None
 
     @property
@@ -158,7 +159,7 @@ class Connection(asyncio.Protocol):
             self._refuse(_head_too_large())
 
     def on_headers_complete(self) -> None:
-        """The head is whole: who is meant, and may the body come?"""
+        """The head is whole: it says who is meant, and whether the body may come."""
         exchange = self._exchange
         if exchange is None or self._is_refused:
             return
@@ -261,8 +262,15 @@ class Connection(asyncio.Protocol):
             exchange.fail(refused)
         self._stop_reading()
 
+    def answered(self) -> None:
+        """An answer is ready; all that are ready in this round of the loop go out together."""
+        if not self._is_flushing:
+            self._is_flushing = True
+            self.listener.loop.call_soon(self.flush)
+
     def flush(self) -> None:
         """Sends every answer whose turn it is."""
+        self._is_flushing = False
         waiting = self.waiting
         ready: list[bytes] = []
         is_last = False
@@ -280,7 +288,7 @@ class Connection(asyncio.Protocol):
             self.end()
         elif not waiting:
             self.idle_since = self.listener.now()
-            if self._is_ending:
+            if self._is_ending or (self.listener.is_draining and not self.reading_since):
                 self.end()
         self._read_on()
 
@@ -356,9 +364,8 @@ class Connection(asyncio.Protocol):
         if not self._is_in_body:
             if now - self.reading_since > limits.head_s:
                 self._time_out(f"the head of a request must come within {limits.head_s:g} s")
-        elif now - self.body_since > limits.head_s:
-            if self._received < limits.body_rate * (now - self.body_since):
-                self._time_out(f"a body must come at {limits.body_rate} bytes a second or faster")
+        elif self._received < limits.body_rate * (now - self.body_since - limits.head_s):
+            self._time_out(f"a body must come at {limits.body_rate} bytes a second or faster")
         return True
 
     def _time_out(self, text: str) -> None:

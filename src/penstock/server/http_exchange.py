@@ -25,7 +25,8 @@ class Exchange:
 
     __slots__ = (
         "body", "connection", "data", "handler", "headers", "is_close", "is_head", "is_old",
-        "is_patient", "is_streaming", "limit", "method", "names", "on_lost", "origin", "path", "query", "route", "task",
+        "is_patient", "is_streaming", "limit", "method", "names", "on_lost", "origin", "path",
+        "query", "route", "task",
     )  # fmt: skip
 
     def __init__(self, connection: "Connection") -> None:
@@ -78,7 +79,9 @@ class Exchange:
     ) -> None:  # fmt: skip
         """Answers; the second answer to one request is a mistake of ours."""
         assert self.data is None, "a request is answered once"
-        head = [LINES[status], self.connection.listener.date()]
+        listener = self.connection.listener
+        self.is_close = self.is_close or listener.is_draining
+        head = [LINES[status], listener.date()]
         if status in WITHOUT_BODY:
             body = b""
         elif content_type is JSON:
@@ -98,7 +101,7 @@ class Exchange:
         if not self.is_head:
             head.append(body)
         self.data = b"".join(head)
-        self.connection.flush()
+        self.connection.answered()
 
     def fail(self, error: Exception) -> None:
         """Answers with what went wrong."""

@@ -21,6 +21,7 @@ from penstock.broker.pulling import (
     ids_of,
     is_in_transit,
     is_last_known,
+    same_room,
 )
 from penstock.vocabulary.claims import Claim, Refusal, Renewal
 from penstock.vocabulary.errors import (
@@ -30,7 +31,7 @@ from penstock.vocabulary.errors import (
     Unavailable,
     UnknownSubscription,
 )
-from penstock.vocabulary.records import Cause
+from penstock.vocabulary.records import Cause, Ranges
 from penstock.wire.rest_messages import Piece
 from penstock.wire.rest_requests import Pull
 from penstock.wire.rest_tokens import Token, claims_of, ranges_of, read_token, write_token
@@ -133,13 +134,16 @@ class Seat:
             ranges = ranges_of(list(piece.offsets))
             claim = Claim(piece.lease_id, piece.partition, piece.attempt, ranges)
             try:
-                self._broker.give_back(self.consumer, claim, Cause.UNSTARTED, 0.0, "")
+                with same_room(self._broker, self.consumer):
+                    self._broker.give_back(self.consumer, claim, Cause.UNSTARTED, 0.0, "")
             except PenstockError:
                 return  # the store failed or is closed: they come back when it is opened again
 
     def detach(self) -> None:
         """Leaves the subscription; what is held and not settled is delivered again."""
-        begun = {lease.id: ((lease.start, lease.end),) for lease in self._leases()}
+        begun: dict[int, Ranges] = {
+            lease.id: ((lease.start, lease.end),) for lease in self._leases()
+        }
         self._broker.detach(self.consumer, begun, DIRECT, _nothing)
 
     def _leases(self) -> list[Any]:
@@ -228,7 +232,8 @@ class Seats:
         refused: list[Refusal] = []
         tokens = self._tokens(topic, name, texts, refused)
         for seat, claims in self._claims(topic, name, tokens):
-            refused += self.broker.ack(seat.consumer, claims)
+            with same_room(self.broker, seat.consumer):
+                refused += self.broker.ack(seat.consumer, claims)
         return await self._settled(topic, len(texts), refused)
 
     async def give_back(
@@ -239,8 +244,9 @@ class Seats:
         refused: list[Refusal] = []
         tokens = self._tokens(topic, name, texts, refused)
         for seat, claims in self._claims(topic, name, tokens):
-            for claim in claims:
-                refused += self.broker.give_back(seat.consumer, claim, cause, delay_s, reason)
+            with same_room(self.broker, seat.consumer):
+                for claim in claims:
+                    refused += self.broker.give_back(seat.consumer, claim, cause, delay_s, reason)
         return await self._settled(topic, len(texts), refused)
 
     def extend(self, topic: str, name: str, texts: list[str], seconds: float) -> int:
@@ -323,8 +329,7 @@ class Seats:
             else:
                 # Leases are numbered anew by each start: a number from before means nothing now.
                 late.append(token._replace(lease_id=0, consumer_id=0))
-        for consumer_id, claims in claims_of(timely).items():
-            found.append((self._by_id[consumer_id], claims))
+        found += [(self._by_id[number], claims) for number, claims in claims_of(timely).items()]
         by_subscription: dict[int, list[Token]] = {}
         for token in late:
             by_subscription.setdefault(token.subscription_id, []).append(token)

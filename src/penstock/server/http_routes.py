@@ -310,6 +310,7 @@ class Routes:
     async def _pull(self, exchange: Exchange) -> None:
         topic, name = _place(exchange)
         wish = r.pull_of(exchange.body, exchange.query)
+        wish.wait_s = min(wish.wait_s, self._listener.settings.pull_wait_s_max)
         exchange.is_patient = wish.wait_s > 0
         seat, pieces = await self._seats.pull(topic, name, wish)
         exchange.on_lost = lambda: seat.give_back(pieces)

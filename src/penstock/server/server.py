@@ -4,9 +4,10 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
+from penstock.broker.loop_mailbox import LoopMailbox
 from penstock.server.frames import FramesListener
 from penstock.server.http import HttpListener
 from penstock.server.lines import LinesListener
@@ -18,6 +19,8 @@ from penstock.wire.line import Language
 
 log = logging.getLogger("penstock.server")
 
+ROUNDS: Final = 3
+"""An answer may be followed by one about what came meanwhile."""
 LOOK_S: Final = 0.02
 """How often a drain looks whether everything is done."""
 
@@ -105,19 +108,17 @@ class Server:
         broker, settings, places = self.broker, self.settings, self._places
         assert broker is not None
         found: list[Listener] = []
-        reattach_s = settings.serve.reattach_s
         if unix is not None:
             found.append(
                 FramesListener(
-                    broker, path=path, sock=unix, limits=settings.frames, reattach_s=reattach_s,
-                    server=self._version,
+                    broker, path=path, sock=unix, limits=settings.frames, server=self._version
                 )
             )  # fmt: skip
         if places.frames is not None:
             found.append(
                 FramesListener(
                     broker, places.frames.host, places.frames.port, limits=settings.frames,
-                    reattach_s=reattach_s, server=self._version, where=self._where(),
+                    server=self._version, where=self._where(),
                 )
             )  # fmt: skip
         if places.lines is not None:
@@ -178,12 +179,28 @@ class Server:
             listener.drain()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.settings.serve.drain_s
-        while self.leased() and loop.time() < deadline:
+        while self.leased() and loop.time() < deadline:  # noqa: ASYNC110 - other threads ack
             await asyncio.sleep(LOOK_S)
+        await self._all_durable(broker)
         left = self.leased()
         if left:
             log.info("%d messages are still out after %g s; they will be delivered again unless "
                      "their consumers come back", left, self.settings.serve.drain_s)  # fmt: skip
+
+    async def _all_durable(self, broker: Broker) -> None:
+        """What was decided so far is on disk, and whoever waits for that has been answered."""
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+        mailbox = LoopMailbox(loop, done.set)
+
+        def on_durable(_answer: Any) -> None:
+            done.set()
+
+        for _ in range(ROUNDS):
+            done.clear()
+            broker.flush(mailbox, on_durable)
+            await done.wait()
+            await asyncio.sleep(0)
 
     def leased(self) -> int:
         """Messages consumers have and did not settle."""

@@ -51,8 +51,8 @@ def convert(value: Any, kind: type[T], what: str = "the body") -> T:
 def check_depth(value: Any, what: str = "the body") -> None:
     """Raises InvalidArgument for a value nested too deep."""
     level: list[Any] = [value]
-    for _ in range(DEPTH_MAX + 1):
-        level = [inner for each in level for inner in _inside(each)]
+    for _ in range(DEPTH_MAX):
+        level = [i for each in level for i in _inside(each) if isinstance(i, dict | list)]
         if not level:
             return
     raise InvalidArgument(f"{what} is nested deeper than {DEPTH_MAX} levels")

@@ -47,7 +47,7 @@ _PLAIN: Final = frozenset({"body", "key", "id", "headers", "priority"})
 _lines: Final = msgspec.json.Decoder(Line)
 
 
-class Bulk(NamedTuple):
+class Bulk(msgspec.Struct, frozen=True):
     """Checked messages as columns."""
 
     columns: Columns
@@ -111,7 +111,7 @@ def _columns(lines: list[Line], now_ms: int) -> tuple[Columns, int]:
     if not _PLAIN.issuperset(columns):
         fields = [_fields(line, now_ms) for line in lines]
         jsons = [line.json for line in lines if line.json is not UNSET]
-        keys += sum(key_count(parse(bytes(each))) for each in jsons)  # type: ignore[arg-type]
+        keys += sum(key_count(parse(bytes(each))) for each in jsons)
         keys += sum(len(each) for each in columns.get("headers", ()) if each is not UNSET)
         return bulk(fields, 0).columns, keys
     chosen = {name: _defaulted(values, name) for name, values in columns.items()}
@@ -193,7 +193,7 @@ def _body(line: Line) -> bytes | None:
     if line.body is not UNSET:
         return check.body(line.body)
     if line.json is not UNSET:
-        return bytes(line.json)  # type: ignore[arg-type]
+        return bytes(line.json)
     return None if line.body_base64 is UNSET else from_base64("body_base64", str(line.body_base64))
 
 
@@ -271,7 +271,9 @@ def _select(columns: Columns, indexes: Sequence[int]) -> Columns:
     if len(indexes) == len(columns.bodies):
         return columns
     pick = partial(_pick, indexes=indexes)
-    return Columns(**{name: pick(getattr(columns, name)) for name in Columns.__struct_fields__})
+    names = Columns.__struct_fields__
+    found: dict[str, Any] = {name: pick(getattr(columns, name)) for name in names}
+    return Columns(**found)
 
 
 def _pick(values: list[Any] | None, indexes: Sequence[int]) -> list[Any] | None:

@@ -77,7 +77,7 @@ TAGS: Final = {
 PROBLEMS: Final = (400, 403, 404, 405, 408, 409, 410, 413, 415, 422, 431, 503, 507)
 
 
-# -- pieces -----------------------------------------------------------------------------------------
+# -- pieces ---------------------------------------------------------------------------------------
 
 
 def _ref(name: str) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _operation(
     }  # fmt: skip
 
 
-# -- addresses --------------------------------------------------------------------------------------
+# -- addresses ------------------------------------------------------------------------------------
 
 
 def _paths() -> dict[str, Any]:
@@ -210,7 +210,9 @@ def _paths() -> dict[str, Any]:
     place = topic + "/subscriptions/{subscription}"
     return {
         "/v1/topics": {
-            "get": _operation("listTopics", "topics", "Every topic", {200: _listed("topics", "Topic")})
+            "get": _operation(
+                "listTopics", "topics", "Every topic", {200: _listed("topics", "Topic")}
+            )
         },
         topic: {"parameters": [_at("topic")], **_topic()},
         topic + "/messages": {"parameters": [_at("topic")], **_publishing()},

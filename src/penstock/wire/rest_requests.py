@@ -152,10 +152,17 @@ def body_of(data: bytes, kind: type[T]) -> T:
 
 def query_of(query: str, kind: type[T]) -> T:
     """The query of a request as this type. Raises InvalidArgument, Refused."""
+    fields = parse_query(query)
     try:
-        return msgspec.convert(parse_query(query), kind, strict=False)
+        found = msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"the query does not fit: {error}") from error
+    for name, text in fields.items():
+        if getattr(found, name) is None:
+            raise InvalidArgument(
+                f"the query does not fit: {name} is {text!r}; leave out what is not meant"
+            )
+    return found
 
 
 def pull_of(data: bytes, query: str) -> Pull:

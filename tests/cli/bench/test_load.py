@@ -49,9 +49,10 @@ class Slow:
 
     async def publish(self, body: bytes) -> None:
         self.published += 1
-        if self.published <= 2:
+        number = self.published
+        if number <= 2:
             await asyncio.sleep(0.2)
-        if not (self.loses and self.published == 1):
+        if not (self.loses and number == 1):
             self.bodies.put_nowait(body)
 
     async def publish_many(self, bodies: Sequence[bytes]) -> None:

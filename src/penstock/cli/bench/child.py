@@ -49,6 +49,7 @@ FUNCTIONS: Final = {
     "net-ndjson": "protocols:ndjson",
     "net-lines": "protocols:lines",
     "net-connections": "crowd:connections",
+    "feed-stuck": "offenders:feed",
 }
 """What a child can measure: a name, and the function in this package."""
 

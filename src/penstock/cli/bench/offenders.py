@@ -9,12 +9,14 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import msgspec
 import uvloop
 
 import penstock
+from penstock.cli.bench.plan import Plan
 from penstock.vocabulary.errors import PenstockError
 from penstock.wire import frames, frames_hello
 
@@ -22,8 +24,10 @@ MANY: Final = 2_000
 QUICK: Final = 60
 HUGE: Final = 2 << 30
 """A frame, a body and a line that no server should wait for."""
-STUCK_TOPIC: Final = "stuck"
+STUCK_TOPICS: Final = tuple(f"stuck-{number}" for number in range(8))
 STUCK_BYTES: Final = 64_000
+STUCK_TOTAL: Final = 64_000_000
+CREDIT_BYTES: Final = 8_000_000
 GARBAGE_S: Final = 0.05
 """Between two connections that send garbage."""
 CHUNK: Final = 64 * 1024
@@ -206,7 +210,8 @@ async def misbehave(name: str, order: Order) -> dict[str, int]:
         asyncio.create_task(behaviour(gang, order.ports[i % len(order.ports)], i))
         for i in range(count)
     ]
-    await _told_to_end()
+    print("ready", flush=True)
+    await _ended()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -214,21 +219,33 @@ async def misbehave(name: str, order: Order) -> dict[str, int]:
 
 
 async def stuck(order: Order) -> dict[str, int]:
-    """A consumer with a long backlog; the process is then stopped, so that it reads no more."""
-    url = f"penstock://127.0.0.1:{order.frames}"
-    async with penstock.connect(url) as client:
-        await client.create_subscription(STUCK_TOPIC, "reader")
-        bodies = [os.urandom(STUCK_BYTES)] * 100
-        for _ in range(order.many // 100 + 1):
-            await client.publish_many(STUCK_TOPIC, bodies)
-        async with client.subscribe(STUCK_TOPIC, "reader", credit=10_000) as deliveries:
-            await deliveries.receive()
-            await _told_to_end()
+    """Consumers that wait for messages; the process is then stopped, so that it reads no more."""
+    async with AsyncExitStack() as stack:
+        url = f"penstock://127.0.0.1:{order.frames}"
+        client = await stack.enter_async_context(penstock.connect(url))
+        for topic in STUCK_TOPICS:
+            stream = client.subscribe(topic, "reader", credit_bytes=CREDIT_BYTES)
+            await stack.enter_async_context(stream)
+        print("ready", flush=True)
+        await _ended()
     return {"opened": 1, "ended": 0}
 
 
-async def _told_to_end() -> None:
-    print("ready", flush=True)
+def feed(plan: Plan) -> dict[str, Any]:
+    """Publishes for the consumers that do not read, more than the system's own buffers take."""
+
+    async def publish() -> None:
+        bodies = [os.urandom(STUCK_BYTES)] * (STUCK_TOTAL // STUCK_BYTES // len(STUCK_TOPICS))
+        async with penstock.connect(plan.server) as client:
+            for topic in STUCK_TOPICS:
+                await client.publish_many(topic, bodies)
+
+    uvloop.run(publish())
+    return {"bytes": STUCK_TOTAL}
+
+
+async def _ended() -> None:
+    """Standard input has ended."""
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
 
 

@@ -18,9 +18,12 @@ from penstock.cli.bench.plan import SUBSCRIPTION, TOPIC, Budget, Plan
 from penstock.cli.bench.publish import rates
 from penstock.vocabulary.errors import PenstockError
 
-LINKS: Final = 32
+REST_TOPIC: Final = f"{TOPIC}-rest"
+BULK_TOPIC: Final = f"{TOPIC}-bulk"
+LINE_TOPIC: Final = f"{TOPIC}-lines"
+LINKS: Final = 64
 """HTTP connections that publish, each one request after the other."""
-PULLERS: Final = 2
+PULLERS: Final = 4
 PULL: Final = 100
 AHEAD_MAX: Final = 5_000
 BULK: Final = 1_000
@@ -51,7 +54,7 @@ def ndjson(plan: Plan) -> dict[str, Any]:
 
 
 def lines(plan: Plan) -> dict[str, Any]:
-    """`pub` after `pub`, without waiting for each `ok`."""
+    """`pub` after `pub`, without waiting for each `ok`; any other answer ends it."""
     return uvloop.run(_lines(plan))
 
 
@@ -77,10 +80,10 @@ class Rest:
 
     async def run(self) -> dict[str, Any]:
         """Publishes for the time of the plan and takes everything."""
-        place = f"/v1/topics/{TOPIC}/subscriptions/{SUBSCRIPTION}"
+        place = f"/v1/topics/{REST_TOPIC}/subscriptions/{SUBSCRIPTION}"
         links = [await HttpLink.open(*_address(self._plan)) for _ in range(LINKS + PULLERS)]
         try:
-            await _ask(links[0], head("PUT", f"/v1/topics/{TOPIC}", JSON), b"{}")
+            await _ask(links[0], head("PUT", f"/v1/topics/{REST_TOPIC}", JSON), b"{}")
             await _ask(links[0], head("PUT", place, JSON), b"{}")
             budget = Budget(self._plan.seconds, self._plan.messages)
             began = time.perf_counter()
@@ -101,7 +104,7 @@ class Rest:
         return rates(self._plan, self._taken, elapsed) | found
 
     async def _publish(self, link: HttpLink, budget: Budget) -> None:
-        request = head("POST", f"/v1/topics/{TOPIC}/messages")
+        request = head("POST", f"/v1/topics/{REST_TOPIC}/messages")
         body = measure.bodies(1, self._plan.size)[0]
         while budget.take(1):
             self._sent += 1
@@ -124,7 +127,7 @@ class Rest:
 async def _ndjson(plan: Plan) -> dict[str, Any]:
     text = "x" * plan.size
     bulk = b"".join(msgspec.json.encode({"body": text}) + b"\n" for _ in range(BULK))
-    request = head("POST", f"/v1/topics/{TOPIC}/messages", "application/x-ndjson")
+    request = head("POST", f"/v1/topics/{BULK_TOPIC}/messages", "application/x-ndjson")
     links = [await HttpLink.open(*_address(plan)) for _ in range(BULK_LINKS)]
     budget = Budget(plan.seconds, plan.messages)
     done = 0
@@ -136,11 +139,11 @@ async def _ndjson(plan: Plan) -> dict[str, Any]:
             done += BULK
 
     try:
-        await _ask(links[0], head("PUT", f"/v1/topics/{TOPIC}", JSON), b"{}")
+        await _ask(links[0], head("PUT", f"/v1/topics/{BULK_TOPIC}", JSON), b"{}")
         began = time.perf_counter()
         await asyncio.gather(*(publish(link) for link in links))
         elapsed = time.perf_counter() - began
-        answer = await _ask(links[0], head("GET", f"/v1/topics/{TOPIC}"))
+        answer = await _ask(links[0], head("GET", f"/v1/topics/{BULK_TOPIC}"))
     finally:
         for link in links:
             link.close()
@@ -148,40 +151,48 @@ async def _ndjson(plan: Plan) -> dict[str, Any]:
 
 
 async def _lines(plan: Plan) -> dict[str, Any]:
-    """Every line gets an answer of its own; one that is not `ok` fails the measurement."""
-    done = 0
     budget = Budget(plan.seconds, plan.messages)
-
-    async def client(number: int) -> None:
-        nonlocal done
-        reader, writer = await asyncio.open_connection(*_address(plan), limit=1 << 20)
-        try:
-            await reader.readline()
-            sent = answered = 0
-            while True:
-                while sent - answered < DEPTH and budget.take(DEPTH // 2):
-                    writer.write(b"".join(_pub(number, sent + i, plan) for i in range(DEPTH // 2)))
-                    sent += DEPTH // 2
-                if answered == sent:
-                    return
-                line = await asyncio.wait_for(reader.readline(), PATIENCE_S)
-                if line.startswith(b"ok "):
-                    answered += 1
-                    done += 1
-                elif line.startswith(b"error") or not line:
-                    raise Refused(f"the server answered {line.decode(errors='replace').strip()!r}")
-        finally:
-            writer.close()
-            await writer.wait_closed()
-
     began = time.perf_counter()
-    await asyncio.gather(*(client(number) for number in range(LINE_LINKS)))
-    return rates(plan, done, time.perf_counter() - began)
+    done = await asyncio.gather(*(_line_client(i, plan, budget) for i in range(LINE_LINKS)))
+    return rates(plan, sum(done), time.perf_counter() - began)
+
+
+async def _line_client(number: int, plan: Plan, budget: Budget) -> int:
+    """Sends before earlier lines are answered; returns how many were answered with `ok`."""
+    reader, writer = await asyncio.open_connection(*_address(plan))
+    step = DEPTH // 2
+    try:
+        await reader.readline()  # the greeting
+        sent = answered = 0
+        rest = b""
+        while True:
+            while sent - answered <= step and budget.take(step):
+                writer.write(b"".join(_pub(number, sent + i, plan) for i in range(step)))
+                sent += step
+            if answered == sent:
+                return answered
+            data = await asyncio.wait_for(reader.read(1 << 20), PATIENCE_S)
+            whole, end, rest = (rest + data).rpartition(b"\n")
+            answered += _confirmed(whole + end)
+            if not data:
+                raise Refused(f"the server hung up after {answered} of {sent} lines")
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def _confirmed(lines: bytes) -> int:
+    """How many lines there are, all of them `ok`. Raises Refused with the first that is not."""
+    count = lines.count(b"\n")
+    if (b"\n" + lines).count(b"\nok ") != count:
+        bad = next(line for line in lines.splitlines() if not line.startswith(b"ok "))
+        raise Refused(f"the server answered {bad.decode(errors='replace')!r}")
+    return count
 
 
 def _pub(client: int, number: int, plan: Plan) -> bytes:
     return b'pub %b {"id":"%d-%d","priority":1,"msg":"%b"}\n' % (
-        TOPIC.encode(),
+        LINE_TOPIC.encode(),
         client,
         number,
         b"x" * plan.size,

@@ -11,6 +11,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.explaining import explain_topic
 from penstock.broker.pending_log import topic_log
 from penstock.vocabulary import requests as q
+from penstock.vocabulary.errors import InvalidArgument
 
 DEAD_REASON: Final = "penstock-dead-reason"
 
@@ -21,6 +22,8 @@ def answer_request(broker: Broker, request: q.Request) -> Any:
 
 
 def _peek(broker: Broker, request: q.Peek) -> list[tuple[int, Frame]]:
+    if isinstance(request.after, str):
+        raise InvalidArgument(f"after is an offset here, not the position {request.after!r}")
     left = request.limit
     found: list[tuple[int, Frame]] = []
     for partition, frame in broker.held(request.topic, request.partition, request.after):

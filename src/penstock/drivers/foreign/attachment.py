@@ -57,6 +57,8 @@ class ForeignAttachment:
         self._given = 0
         """How many times orders were given; flushes wait for a number."""
         self._done = 0
+        self._failure: Exception | None = None
+        """Why nothing more is told to the broker."""
         self._flushes: list[tuple[int, Answer]] = []
         self._tasks: list[Task[None]] = []
         self._timer: TimerHandle | None = None
@@ -180,9 +182,9 @@ class ForeignAttachment:
                 self._answer_flushes()
         except Exception as error:
             log.exception("topic %s: settling failed", self.desk.topic)
-            self._done = self._given + (1 << 60)  # nobody waits for ever
+            self._failure = error
             self._fail(error)
-            self._answer_flushes(error)
+            self._answer_flushes()
 
     async def _carry_out(self, orders: Work) -> None:
         if orders.renew:
@@ -229,9 +231,9 @@ class ForeignAttachment:
         if refused and self._sink is not None:
             self._sink.on_refused([_refusal(each) for each in refused])
 
-    def _answer_flushes(self, answer: Any = None) -> None:
-        while self._flushes and self._flushes[0][0] <= self._done:
-            self._flushes.pop(0)[1](answer)
+    def _answer_flushes(self) -> None:
+        while self._flushes and (self._failure or self._flushes[0][0] <= self._done):
+            self._flushes.pop(0)[1](self._failure)
 
     # -- time ------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ own names. What a foreign broker has no place for travels in headers of its own:
     penstock-at        Unix milliseconds of the first publish, of a message that was re-homed
     penstock-attempts  deliveries before it was re-homed
     penstock-target    the only subscription it is for: a redriven dead letter
-    penstock-more      JSON object: headers, key and id that a foreign header cannot hold
+    penstock-more      JSON object: headers, key, id, target that a foreign header cannot hold
     penstock-dead-…    the story of a dead letter, as on our own broker
 
 A record without `penstock-id` was written by another program: its body and headers are taken as
@@ -45,6 +45,8 @@ TARGET: Final = MARK + "target"
 MORE: Final = MARK + "more"
 UNDECODED: Final = MARK + "undecoded"
 ABSENT: Final = "absent"
+EMPTY: Final = "="
+"""Base64 of nothing, since a header may not be empty."""
 RESERVED: Final = (MARK, "nats-", "body")
 """Names that begin so are ours or a broker's: a user's header of such a name travels in MORE."""
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -115,7 +117,7 @@ def seal(letter: Letter) -> dict[str, str]:
         else:
             more["key"] = key
     elif key is not None:
-        found[KEY_B64] = b64encode(key).decode()
+        found[KEY_B64] = b64encode(key).decode() or EMPTY
     if letter.body is None:
         found[BODY] = ABSENT
     for name, number in (
@@ -124,8 +126,10 @@ def seal(letter: Letter) -> dict[str, str]:
     ):  # fmt: skip
         if number:
             found[name] = str(number)
-    if letter.target:
+    if letter.target and is_plain(letter.target):
         found[TARGET] = letter.target
+    elif letter.target:
+        more["target"] = letter.target
     if more:
         found[MORE] = json.dumps(more)  # ASCII only
     return found
@@ -162,7 +166,7 @@ def _unseal(headers: Mapping[str, str], body: bytes, at: int) -> Letter:
         elif name == KEY:
             letter.key = value
         elif name == KEY_B64:
-            letter.key = b64decode(value, validate=True)
+            letter.key = b"" if value == EMPTY else b64decode(value, validate=True)
         elif name == BODY:
             letter.body = None if value == ABSENT else body
         elif name == EXPIRES:
@@ -185,6 +189,7 @@ def _add_more(letter: Letter, own: dict[str, str], text: str) -> None:
     more = json.loads(text)
     own.update(msgspec.convert(more.get("headers", {}), dict[str, str]))
     letter.id = msgspec.convert(more.get("id", letter.id), str)
+    letter.target = msgspec.convert(more.get("target", letter.target), str)
     if "key" in more:
         letter.key = msgspec.convert(more["key"], str)
 

@@ -1,0 +1,66 @@
+"""The contract over the common half alone: brokers in memory that do much, or nearly nothing."""
+
+from asyncio import get_running_loop
+from typing import Any
+
+import pytest
+
+from penstock.client.client import Client
+from penstock.drivers.foreign.carrier import Traits
+from penstock.drivers.foreign.driver import ForeignDriver
+from tests.contracts.suites.whole import DriverSuite
+from tests.contracts.suites.world import World, unique
+from tests.drivers.foreign.memory_carrier import MemoryCarrier, Shop
+
+REFUSED = {"key_shared", "partitions", "priority", "reader", "transactions"}
+
+
+class ShopWorld(World):
+    def __init__(self, traits: Traits, refused: set[str]) -> None:
+        super().__init__("shop:")
+        self._traits = traits
+        self._refused = refused
+        self._shop = Shop()
+
+    def client(self, **options: Any) -> Client:
+        async def opened() -> ForeignDriver:
+            return ForeignDriver(MemoryCarrier(self._shop, self._traits), get_running_loop(), 5.0)
+
+        return Client(self.url, opened, **options)
+
+    def can(self, row: str) -> bool:
+        return row not in self._refused
+
+
+@pytest.fixture
+def topic() -> str:
+    return unique("orders")
+
+
+class TestABrokerThatDoesMuch(DriverSuite):
+    @pytest.fixture
+    def world(self) -> World:
+        return ShopWorld(Traits(fetch_s=0.05), REFUSED)
+
+    test_the_blocking_twin_works = None  # a shop has no URL
+
+
+class TestABrokerWithShortDelays(DriverSuite):
+    @pytest.fixture
+    def world(self) -> World:
+        return ShopWorld(Traits(fetch_s=0.05, is_release_leased=True), REFUSED)
+
+    test_the_blocking_twin_works = None  # a shop has no URL
+
+
+class TestABrokerThatOnlyHandsOut(DriverSuite):
+    @pytest.fixture
+    def world(self) -> World:
+        traits = Traits(
+            fetch_s=0.05, has_leases=False, has_release=False, counts_attempts=False
+        )
+        return ShopWorld(traits, REFUSED | {"lease_moves", "stale_ack"})
+
+    test_the_blocking_twin_works = None  # a shop has no URL
+    # Such a broker does not count what its consumers began.
+    test_what_was_not_begun_goes_back_at_once_and_uncounted = None

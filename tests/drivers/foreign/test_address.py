@@ -1,0 +1,53 @@
+"""URLs of foreign brokers."""
+
+import pytest
+
+from penstock.drivers.foreign.address import Address, parse, without_credentials
+from penstock.vocabulary.errors import InvalidArgument
+
+OPTIONS: dict[str, type] = {"replicas": int, "name": str}
+
+
+def read(url: str) -> Address:
+    return parse(url, 4222, OPTIONS)
+
+
+def test_the_parts_of_a_url() -> None:
+    found = read("nats://me:p%40ss@h1,h2:5,[::1]:6/7?replicas=3&connect_s=1.5&tls=true&name=x")
+    assert found.hosts == (("h1", 4222), ("h2", 5), ("::1", 6))
+    assert (found.user, found.password, found.path) == ("me", "p@ss", "/7")
+    assert found.options == {"replicas": 3, "connect_s": 1.5, "tls": True, "name": "x"}
+    assert (found.connect_s, found.publish_s) == (1.5, 30.0)
+    assert found.text == "nats://h1:4222,h2:5,::1:6/7"
+
+
+def test_credentials_are_never_printed() -> None:
+    found = read("nats://me:secret@h1")
+    assert "secret" not in f"{found} {found!r} {found.text}"
+    assert without_credentials("nats://me:secret@h/x?y") == "nats://***@h/x?y"
+    assert without_credentials("nats://h/x@y") == "nats://h/x@y"
+    assert without_credentials("file:x@y") == "file:x@y"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("nats:h", "has no '//'"),
+        ("nats://", "names no host"),
+        ("nats://me:secret@", "names no host"),
+        ("nats://h1,,h2", "an empty host"),
+        ("nats://me:secret@h:99999", "wrong port '99999'"),
+        ("nats://h:x", "wrong port 'x'"),
+        ("nats://me:secret@h?replica=3", "no option 'replica'; did you mean 'replicas'"),
+        ("nats://h?zzzzzz=3", "known: connect_s"),
+        ("nats://h?replicas=0", "above 0, not '0'"),
+        ("nats://h?replicas=many", "above 0, not 'many'"),
+        ("nats://h?tls=maybe", "true or false, not 'maybe'"),
+        ("nats://h?name=a&name=b", "given twice"),
+    ],
+)
+def test_a_wrong_url_is_named_without_its_credentials(url: str, said: str) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        read(url)
+    assert said in str(raised.value)
+    assert "secret" not in str(raised.value)

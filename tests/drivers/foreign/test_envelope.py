@@ -1,0 +1,94 @@
+"""Messages inside foreign records: nothing is lost on the way, nothing foreign is swallowed."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.batch import Batch, encode_columns, encode_many
+from penstock.drivers.foreign import envelope
+from penstock.drivers.foreign.envelope import Letter, columns_of, letters_of, seal, unseal
+from penstock.vocabulary.message import Message
+
+TEXT = st.text(st.characters(codec="utf-8"))
+TARGETS = st.sampled_from(["", "billing", "prüfung"])
+KEYS = st.none() | TEXT | st.binary()
+HEADERS = st.dictionaries(TEXT | st.sampled_from(["penstock-id", "Nats-Msg-Id", "body", "a-b"]), TEXT)
+TIMES = st.integers(0, (1 << 62) - 1)
+
+
+@given(st.none() | st.binary(), TEXT, KEYS, HEADERS, TIMES, TIMES, TIMES, st.integers(0, 32_000), TARGETS)
+def test_a_letter_comes_back_as_it_was(
+    body: bytes | None, id: str, key: bytes | str | None, headers: dict[str, str], expires: int,
+    due: int, at: int, attempts: int, target: str,
+) -> None:  # fmt: skip
+    letter = Letter(
+        body=body, id=id, key=key, headers=headers, expires_at=expires, deliver_at=due,
+        published_at=at, attempts=attempts, target=target,
+    )  # fmt: skip
+    record = seal(letter)
+    for name, value in record.items():
+        assert envelope.is_plain(value), (name, value)
+        assert name.startswith("penstock-") or envelope.is_plain_name(name)
+    found = unseal(record, body or b"", id="other", at=at or 17)
+    if not at:
+        found.published_at = 0
+    assert found == letter
+
+
+def test_the_story_of_a_dead_letter_is_plain() -> None:
+    record = seal(Letter(body=b"", id="1", headers={"penstock-dead-why": "rejected"}))
+    assert record["penstock-dead-why"] == "rejected"
+
+
+def test_a_record_of_another_program_is_an_ordinary_message() -> None:
+    found = unseal({"trace": "1"}, b"x", id="orders:7", at=5)
+    assert (found.body, found.id, found.headers, found.published_at) == (
+        b"x", "orders:7", {"trace": "1"}, 5,
+    )  # fmt: skip
+    assert unseal(None, b"", id="i", at=5).headers == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"penstock-key-b64": "???"},
+        {"penstock-expires": "soon"},
+        {"penstock-due": "-1"},
+        {"penstock-at": str(1 << 80)},
+        {"penstock-attempts": "99999"},
+        {"penstock-more": "{"},
+        {"penstock-more": "[]"},
+        {"penstock-more": '{"headers": {"a": 1}}'},
+        {"penstock-more": '{"id": 7}'},
+        {"penstock-more": '{"key": 7}'},
+    ],
+)
+def test_a_record_that_makes_no_sense_is_delivered_raw_with_the_reason(
+    wrong: dict[str, str],
+) -> None:
+    headers = {"penstock-id": "1", "a": "b", **wrong}
+    found = unseal(headers, b"raw", id="place", at=5)
+    assert (found.body, found.id) == (b"raw", "place")
+    reason = found.headers.pop("penstock-undecoded")
+    assert reason
+    assert found.headers == headers
+
+
+def test_batches_become_letters_and_letters_batches() -> None:
+    batch = encode_many(
+        [Message(body=b"1", key="k", id="mine", headers={"a": "b"}, expires_at=5.0), b"2"]
+    )
+    one, two = letters_of(batch, bytes(16), 3, 10)
+    assert (one.id, one.dedup, one.is_given, one.sequence) == ("mine", "mine", True, 10)
+    assert (one.key, one.headers, one.expires_at) == ("k", {"a": "b"}, 5000)
+    assert (two.id, two.is_given, two.sequence) == (f"{'0' * 32}-3-b", False, 11)
+    view = Batch(encode_columns(columns_of([one, two])))
+    assert (view.bodies, view.ids) == ([b"1", b"2"], [one.id, two.id])
+    assert view.headers == [{"a": "b"}, None]
+
+
+def test_a_letter_can_be_copied_with_changes() -> None:
+    letter = Letter(body=None, id="1")
+    assert msgspec.structs.replace(letter, target="x").target == "x"
+    assert letter.size == 0

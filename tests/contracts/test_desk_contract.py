@@ -42,7 +42,7 @@ class TestABrokerThatDoesMuch(DriverSuite):
     def world(self) -> World:
         return ShopWorld(Traits(fetch_s=0.05), REFUSED)
 
-    test_the_blocking_twin_works = None  # a shop has no URL
+    test_the_blocking_twin_works: Any = None  # a shop has no URL
 
 
 class TestABrokerWithShortDelays(DriverSuite):
@@ -50,17 +50,15 @@ class TestABrokerWithShortDelays(DriverSuite):
     def world(self) -> World:
         return ShopWorld(Traits(fetch_s=0.05, is_release_leased=True), REFUSED)
 
-    test_the_blocking_twin_works = None  # a shop has no URL
+    test_the_blocking_twin_works: Any = None  # a shop has no URL
 
 
 class TestABrokerThatOnlyHandsOut(DriverSuite):
     @pytest.fixture
     def world(self) -> World:
-        traits = Traits(
-            fetch_s=0.05, has_leases=False, has_release=False, counts_attempts=False
-        )
+        traits = Traits(fetch_s=0.05, has_leases=False, has_release=False, counts_attempts=False)
         return ShopWorld(traits, REFUSED | {"lease_moves", "stale_ack"})
 
-    test_the_blocking_twin_works = None  # a shop has no URL
+    test_the_blocking_twin_works: Any = None  # a shop has no URL
     # Such a broker does not count what its consumers began.
-    test_what_was_not_begun_goes_back_at_once_and_uncounted = None
+    test_what_was_not_begun_goes_back_at_once_and_uncounted: Any = None

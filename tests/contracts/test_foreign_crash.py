@@ -139,8 +139,8 @@ def test_the_messages_of_a_killed_consumer_are_taken_over(own: tuple[str, Server
         async with penstock.connect(url) as client:
             await client.create_subscription(topic, "work", lease_s=2)
             await client.publish_many(topic, [str(number) for number in range(10)])
-            child = subprocess.Popen([sys.executable, "-c", KILLED, url, topic],
-                                     stdout=subprocess.PIPE)  # fmt: skip
+            command = [sys.executable, "-c", KILLED, url, topic]
+            child = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: ASYNC220 - at once
             assert child.stdout is not None
             try:
                 line = await asyncio.to_thread(child.stdout.readline)

@@ -48,6 +48,6 @@ def test_settings_of_a_topic_that_cannot_be_kept_are_refused_by_name() -> None:
     capabilities.check_topic_policy(can, 1, TopicPolicy(max_age_s=5), ("max_age_s",))
     with pytest.raises(Unsupported, match="redis: topics have one partition, not 3"):
         capabilities.check_topic_policy(can, 3, TopicPolicy(), ())
+    policy = TopicPolicy(on_duplicate=OnDuplicate.REPLACE)
     with pytest.raises(Unsupported, match="on_duplicate is not available on redis"):
-        policy = TopicPolicy(on_duplicate=OnDuplicate.REPLACE)
         capabilities.check_topic_policy(can, 1, policy, ("max_age_s",))

@@ -146,7 +146,6 @@ NATS: Final = Capabilities(
     has_expiry=True,
     has_dedup=True,
     has_patterns=True,
-    has_readers=False,
 )
 REDIS: Final = Capabilities(
     scheme="redis",
@@ -156,7 +155,6 @@ REDIS: Final = Capabilities(
     has_expiry=True,
     has_dedup=True,
     has_transactions=True,
-    has_readers=False,
 )
 
 

@@ -7,7 +7,14 @@ import pytest
 
 from penstock.client.client import Client
 from penstock.client.received import ReceivedMessage
-from penstock.vocabulary.errors import AckRefused, Unsupported
+from penstock.vocabulary.errors import (
+    AckRefused,
+    NotPlanned,
+    PositionNotHeld,
+    ReaderFenced,
+    SubscriptionInUse,
+    Unsupported,
+)
 from penstock.vocabulary.message import Message
 from tests.contracts.suites.world import World, first, nothing, scenario, several
 
@@ -116,6 +123,24 @@ class SpecialSuite:
             assert await again.planned() == rest
             bodies = [m.body for r in rest async for m in reader.read(*r)]
             assert bodies == [str(number).encode() for number in range(12, 20)]
+            newer = await client.reader(topic, "tables", owner="run-2")
+            for call in (
+                reader.plan(),
+                reader.commit({}),
+                client.reader(topic, "tables", owner="run-1"),
+            ):
+                with pytest.raises(ReaderFenced, match="another owner"):
+                    await call
+            with pytest.raises(SubscriptionInUse, match="planned"):
+                await newer.release()
+            for partition, _, end in rest:
+                await newer.commit({partition: end})
+                with pytest.raises(NotPlanned):
+                    await newer.commit({partition: end + 1})
+                with pytest.raises(PositionNotHeld):
+                    [m async for m in newer.read(partition, end, end + 1)]
+            assert await newer.plan() == []
+            await newer.release()
 
     @scenario
     async def test_partitions(self, world: World, topic: str) -> None:

@@ -30,7 +30,7 @@ from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 
 CAPABILITIES = msgspec.structs.replace(
     capabilities.REDIS, scheme="shop", qos=(1,), has_transactions=False, has_patterns=True,
-    has_delay=True,
+    has_delay=True, has_readers=False,
 )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def client_of(shop: Shop) -> Client:
 
 async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(20):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.005)
 
 
@@ -161,7 +161,13 @@ def test_settling_from_another_thread() -> None:
             await client.publish_many("orders", [b"0", b"1"])
             async with client.subscribe("orders", "billing") as deliveries:
                 one, two = [await first(deliveries) for _ in range(2)]
-                thread = Thread(target=lambda: (one.nack(delay_s=0), two.extend(5), two.ack()))
+
+                def work() -> None:
+                    one.nack(delay_s=0)
+                    two.extend(5)
+                    two.ack()
+
+                thread = Thread(target=work)
                 thread.start()
                 await asyncio.to_thread(thread.join)
                 assert (await first(deliveries)).body == b"0"

@@ -34,7 +34,7 @@ def test_a_driver_without_its_sdk_says_what_to_install(
     before = builtins.__import__
 
     def without(name: str, *rest: Any, **more: Any) -> Any:
-        if name.split(".")[0] == sdk:
+        if name.partition(".")[0] == sdk:
             raise ImportError(name)
         return before(name, *rest, **more)
 

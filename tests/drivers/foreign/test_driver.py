@@ -87,7 +87,7 @@ def _of(driver: ForeignDriver) -> Any:
 def test_a_carrier_without_transactions_refuses_them() -> None:
     async def scenario() -> None:
         async with client_of(Shop()) as client:
-            with pytest.raises(Unsupported, match="shop.*transactions"):
+            with pytest.raises(Unsupported, match=r"shop.*transactions"):
                 client.transaction()
             driver = client._opened()
             assert isinstance(driver, ForeignDriver)

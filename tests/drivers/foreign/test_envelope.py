@@ -13,12 +13,24 @@ from penstock.vocabulary.message import Message
 TEXT = st.text(st.characters(codec="utf-8"))
 TARGETS = st.sampled_from(["", "billing", "prüfung"])
 KEYS = st.none() | TEXT | st.binary()
-HEADERS = st.dictionaries(TEXT | st.sampled_from(["penstock-id", "Nats-Msg-Id", "body", "a-b"]), TEXT)
+HEADERS = st.dictionaries(
+    TEXT | st.sampled_from(["penstock-id", "Nats-Msg-Id", "body", "a-b"]), TEXT
+)
 TIMES = st.integers(0, (1 << 62) - 1)
 
 
-@given(st.none() | st.binary(), TEXT, KEYS, HEADERS, TIMES, TIMES, TIMES, st.integers(0, 32_000), TARGETS)
-def test_a_letter_comes_back_as_it_was(
+@given(
+    st.none() | st.binary(),
+    TEXT,
+    KEYS,
+    HEADERS,
+    TIMES,
+    TIMES,
+    TIMES,
+    st.integers(0, 32_000),
+    TARGETS,
+)
+def test_a_letter_comes_back_as_it_was(  # noqa: PLR0917 - as wide as a letter
     body: bytes | None, id: str, key: bytes | str | None, headers: dict[str, str], expires: int,
     due: int, at: int, attempts: int, target: str,
 ) -> None:  # fmt: skip

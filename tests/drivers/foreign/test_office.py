@@ -36,9 +36,7 @@ class Wide(MemoryCarrier):
         (q.OpenReader("orders", "r", "o", None), "readers"),
     ],
 )
-def test_what_no_foreign_broker_can_tell_is_refused_by_name(
-    request_: q.Request, said: str
-) -> None:
+def test_what_no_foreign_broker_can_tell_is_refused_by_name(request_: q.Request, said: str) -> None:
     with pytest.raises(Unsupported, match=f"shop: URLs cannot do this: {said}"):
         asyncio.run(Office(MemoryCarrier()).answer(request_))
 
@@ -87,9 +85,7 @@ def test_a_multicast_and_another_kind_never_share_a_name() -> None:
         assert await carrier.list_subscriptions("news") == [], "it is its members only"
         await carrier.put_subscription("news", "screens@hall", multicast, "latest")
         with pytest.raises(SubscriptionConflict, match="multicast"):
-            await office.answer(
-                q.CreateSubscription("news", "screens", SubscriptionPolicy(), None)
-            )
+            await office.answer(q.CreateSubscription("news", "screens", SubscriptionPolicy(), None))
         await office.answer(q.CreateSubscription("news", "other", SubscriptionPolicy(), None))
         with pytest.raises(SubscriptionConflict, match="shared"):
             await office.answer(q.CreateSubscription("news", "other", multicast, None))

@@ -4,7 +4,7 @@ The rules are those of our own broker, put together from the few things a carrie
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -12,6 +12,7 @@ from penstock.batch import encode_columns
 from penstock.batch.frame import Frame
 from penstock.drivers.foreign.carrier import Carrier, SubscriptionRow, TopicRow
 from penstock.drivers.foreign.envelope import DEAD_MARK, Letter, columns_of
+from penstock.drivers.foreign.readers import REQUESTS, ReaderCarrier, Readers
 from penstock.vocabulary import names
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import (
@@ -41,9 +42,14 @@ class Office:
         self._carrier = carrier
         self._known: dict[str, int] = {}
         """Topics that are certainly there, and their partitions."""
+        self._readers: Readers | None = None
+        if carrier.capabilities.has_readers:
+            self._readers = Readers(cast("ReaderCarrier", carrier), self.ensure_topic)
 
     async def answer(self, request: q.Request) -> Any:
         """Does what is asked. Raises Unsupported for what a foreign broker cannot tell."""
+        if self._readers is not None and isinstance(request, REQUESTS):
+            return await self._readers.answer(request)
         handler = _HANDLERS.get(type(request))
         if handler is None:
             what = type(request).__name__

@@ -23,7 +23,7 @@ from penstock.drivers.foreign.carrier import (
 from penstock.drivers.foreign.envelope import Letter, seal
 from penstock.drivers.nats.connection import Connection
 from penstock.drivers.nats.feed import SPARED, NatsFeed
-from penstock.drivers.nats.look import Looking
+from penstock.drivers.nats.notes import NOTES_STREAM, NatsNotes
 from penstock.drivers.nats.subjects import safe_name, subject_of, topic_of
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
@@ -59,7 +59,7 @@ async def connect(address: Address) -> "NatsCarrier":
     return carrier
 
 
-class NatsCarrier(Looking):
+class NatsCarrier(NatsNotes):
     """One connection to NATS."""
 
     traits = Traits()
@@ -67,7 +67,7 @@ class NatsCarrier(Looking):
     def __init__(self, address: Address) -> None:
         self.capabilities = capabilities.NATS
         self.connection = Connection(address)
-        self._replicas = int(address.options.get("replicas", 1))
+        self.replicas = int(address.options.get("replicas", 1))
         self._streams: dict[str, str] = {}
         """Topic → the stream that has its subject."""
         self._has_spared = False
@@ -142,7 +142,7 @@ class NatsCarrier(Looking):
             config = {
                 "name": SPARED_STREAM, "subjects": [f"{SPARED}.>"], "max_age": SPARED_S * NANO,
                 "storage": "file", "retention": "limits", "discard": "old",
-                "num_replicas": self._replicas,
+                "num_replicas": self.replicas,
             }  # fmt: skip
             await self.connection.api(f"STREAM.CREATE.{SPARED_STREAM}", **config)
             self._has_spared = True
@@ -215,7 +215,7 @@ class NatsCarrier(Looking):
             "subjects": [subject],
             "retention": "limits",
             "storage": "file",
-            "num_replicas": self._replicas,
+            "num_replicas": self.replicas,
             "max_age": int(age_s * NANO),
             "max_bytes": refuse or policy.max_bytes or -1,
             "discard": "new" if refuse else "old",
@@ -240,7 +240,7 @@ class NatsCarrier(Looking):
     async def list_topics(self) -> list[TopicRow]:
         found: list[TopicRow] = []
         for info in await self._pages("STREAM.LIST", "streams"):
-            if info["config"]["name"] == SPARED_STREAM:
+            if info["config"]["name"] in (SPARED_STREAM, NOTES_STREAM):
                 continue
             for subject in info["config"].get("subjects") or ():
                 topic = topic_of(subject)

@@ -277,7 +277,10 @@ class Connection:
         kind = _KINDS.get(said.err_code)
         if kind is None:
             kind = Unavailable if said.code in (408, 503) else StorageError
-        return kind(f"{self._address.text}: {said.description} (code {said.err_code})")
+        return kind(
+            f"{self._address.text}: {said.description} (code {said.err_code})",
+            err_code=said.err_code,
+        )
 
     async def store(self, subject: str, rows: Sequence[tuple[bytes, dict[str, str]]]) -> list[Ack]:
         """Stores messages in their order; returns when all are confirmed.

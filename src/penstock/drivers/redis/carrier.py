@@ -41,6 +41,7 @@ from penstock.drivers.redis.entries import (
     why_of,
 )
 from penstock.drivers.redis.feed import NOBODY, RedisFeed
+from penstock.drivers.redis.notes import RedisNotes
 from penstock.vocabulary.errors import (
     AccessRefused,
     AckRefused,
@@ -93,7 +94,7 @@ async def connect(address: Address) -> "RedisCarrier":
     return carrier
 
 
-class RedisCarrier:
+class RedisCarrier(RedisNotes):
     """One connection to Redis."""
 
     traits = Traits(is_release_leased=True)
@@ -272,7 +273,7 @@ class RedisCarrier:
 
     async def drop_topic(self, topic: str) -> None:
         async def drop() -> None:
-            await self.redis.delete(topic, subscriptions_key(topic))
+            await self.redis.delete(topic, subscriptions_key(topic), f"{OWN}:readers:{topic}")
             await self.redis.hdel(TOPICS, topic)
             for kind in ("id", "publisher"):
                 async for key in self.redis.scan_iter(match=key_pattern(f"{OWN}:{kind}:{topic}\0")):
@@ -304,7 +305,7 @@ class RedisCarrier:
         found: list[SubscriptionRow] = []
         for group in groups:
             name = text(group["name"])
-            if name.startswith(EPHEMERAL):
+            if name.startswith(OWN):
                 continue
             said = policies.get(name)
             policy = msgspec.convert(json.loads(said) if said else {}, SubscriptionPolicy)

@@ -256,3 +256,38 @@ return answer
 """
 )
 """Publishes and acks as one: JSON of the places, or [[[ack, letter, why]]] when refused."""
+
+NOTE: Final = """
+local a = cmsgpack.unpack(ARGV[1])
+if (redis.call('HGET', a.key, a.name) or '') ~= a.before then return 0 end
+if a.after == '' then
+  redis.call('HDEL', a.key, a.name)
+  redis.call('XGROUP', 'DESTROY', a.stream, a.group)
+  return 1
+end
+if a.before == '' then
+  redis.call('XGROUP', 'CREATE', a.stream, a.group, a.below, 'MKSTREAM')
+else
+  redis.call('XGROUP', 'SETID', a.stream, a.group, a.below)
+end
+redis.call('HSET', a.key, a.name, a.after)
+return 1
+"""
+"""Replaces the note of a reader and moves its place: 1, or 0 when the note is another."""
+
+LAST: Final = """
+local a = cmsgpack.unpack(ARGV[1])
+local last, count, size, start = '', 0, 0, a.start
+while true do
+  local rows = redis.call('XRANGE', a.stream, start, '+', 'COUNT', 1000)
+  for _, row in ipairs(rows) do
+    for _, value in ipairs(row[2]) do size = size + #value end
+    if count > 0 and a.bytes > 0 and size > a.bytes then return last end
+    last, count = row[1], count + 1
+    if a.messages > 0 and count >= a.messages then return last end
+  end
+  if #rows < 1000 then return last end
+  start = '(' .. last
+end
+"""
+"""The id of the last entry of a range that begins at `start` and keeps both limits."""

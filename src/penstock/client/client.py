@@ -41,6 +41,7 @@ from penstock.vocabulary.errors import (
     Closed,
     InvalidArgument,
     PenstockError,
+    UnknownTopic,
     Unsupported,
     UsageError,
 )
@@ -306,7 +307,10 @@ class Client(Readers, Administration):
                 f"durability {wanted.value!r} is more than {can.scheme}: URLs give: they confirm "
                 f"at {can.durability.value!r}"
             )
-        policy = (await self.describe_topic(topic))["policy"]
+        try:
+            policy = (await self.describe_topic(topic))["policy"]
+        except UnknownTopic:  # this publish creates it
+            policy = {}
         given = weaker(can.durability, Durability(policy.get("durability", Durability.SYNCED)))
         if not satisfies(given, wanted):
             raise Unsupported(

@@ -149,7 +149,7 @@ def test_what_everybody_finished_is_trimmed_and_one_unacked_message_keeps_itself
                         message.ack()
 
             async def is_trimmed() -> bool:
-                return (await client.describe_topic(topic))["messages"] == 60
+                return bool((await client.describe_topic(topic))["messages"] == 60)
 
             await until(is_trimmed, "trimming")
             async with client.subscribe(topic, "slow") as deliveries:

@@ -6,7 +6,7 @@ The only module that imports the SDK. Its errors become ours here, and only here
 import asyncio
 import logging
 import ssl
-from asyncio import Event, Future
+from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -113,7 +113,7 @@ class Connection:
         self._inbox = ""
         self._waiting: dict[str, Callable[[Incoming | None], None]] = {}
         """Replies that are expected; they get None when the connection breaks."""
-        self._is_up = Event()
+        self._last_error: Exception | None = None
 
     @property
     def version(self) -> tuple[int, int]:
@@ -150,7 +150,8 @@ class Connection:
                 )  # fmt: skip
         except (problems.Error, OSError, TimeoutError) as error:
             await self.close()
-            raise self._translated(error) from error
+            # After a refusal the SDK says that there is no server; the reason it told before.
+            raise self._translated(self._last_error or error) from error
         self._nats.options["max_reconnect_attempts"] = -1  # from now on it never gives up
         self._inbox = self._nats.new_inbox()
         await self.subscribe(f"{self._inbox}.*", self._on_reply)
@@ -161,6 +162,7 @@ class Connection:
             await self._nats.close()
 
     async def _on_error(self, error: Exception) -> None:
+        self._last_error = error
         log.debug("%s: %s", self._address.text, error)
 
     async def _on_disconnected(self) -> None:

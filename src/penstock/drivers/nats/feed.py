@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 PULL_S: Final = 1.0
 SLACK_S: Final = 1.0
 """A pull that was not answered so long after its end is lost."""
+MOVING_S: Final = 0.1
+MOVING_TRIES: Final = 20
+"""So often a consumer is looked for before it counts as deleted."""
 ACK: Final = b"+ACK"
 TERM: Final = b"+TERM"
 RENEW: Final = b"+WPI"
@@ -131,7 +134,7 @@ class NatsFeed:
             return
         self._wanted = 0
         try:
-            await self._connection.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
+            await self._check_there()
         except UnknownSubscription:
             if self._seat.subscription is not None:
                 raise
@@ -141,6 +144,18 @@ class NatsFeed:
         else:
             if self._status == NO_RESPONDERS:
                 raise Unavailable("NATS is not ready to deliver yet")
+
+    async def _check_there(self) -> None:
+        """Raises UnknownSubscription; a consumer that is moved is away for a moment only."""
+        is_durable = self._seat.subscription is not None
+        for tries_left in reversed(range(MOVING_TRIES if is_durable else 1)):
+            try:
+                await self._connection.api(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
+                return
+            except UnknownSubscription:
+                if not tries_left:
+                    raise
+                await asyncio.sleep(MOVING_S)
 
     async def _letters(self, messages: list[Incoming]) -> list[Letter]:
         letters: list[Letter] = []

@@ -1,0 +1,119 @@
+"""The connection: requests, losses, errors in our words."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from nats import errors as problems
+
+from penstock.cli.bench import servers
+from penstock.cli.bench.servers import Server
+from penstock.drivers.foreign.address import parse
+from penstock.drivers.nats.connection import Ack, Connection, Incoming, _Failure
+from penstock.vocabulary.errors import (
+    AccessRefused,
+    DeadLetterFull,
+    InvalidArgument,
+    StorageError,
+    Unavailable,
+    UnknownTopic,
+    Unsupported,
+)
+from tests.contracts.suites.world import unique
+from tests.servers.fixtures import starting
+
+
+def connection(address: str = "h") -> Connection:
+    return Connection(parse(f"nats://me:secret@{address}", 4222, {}))
+
+
+def test_errors_of_the_sdk_become_ours_without_credentials() -> None:
+    made = connection()
+    for error, kind in (
+        (problems.AuthorizationError(), AccessRefused),
+        (problems.Error("nats: 'Authorization Violation'"), AccessRefused),
+        (problems.MaxPayloadError(), InvalidArgument),
+        (problems.NoServersError(), Unavailable),
+        (OSError("refused"), Unavailable),
+    ):
+        found = made._translated(error)
+        assert type(found) is kind
+        assert "secret" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "kind"),
+    [
+        (404, 10059, UnknownTopic), (400, 10077, DeadLetterFull), (503, 10039, Unsupported),
+        (503, 1, Unavailable), (400, 1, StorageError),
+    ],
+)  # fmt: skip
+def test_errors_of_jetstream_become_ours(code: int, number: int, kind: type[Exception]) -> None:
+    found = connection().failure(_Failure(code=code, err_code=number, description="why"))
+    assert type(found) is kind
+    assert found.details["err_code"] == number
+
+
+def test_status_messages_are_told_from_data() -> None:
+    assert Incoming("s", "", b"", {"Status": "408"}).status == "408"
+    assert Incoming("s", "", b"x", {"Status": "mine"}).status is None
+    assert Incoming("s", "", b"", None).status is None
+
+
+def test_messages_are_stored_in_order_and_known_ones_are_named(nats_server: Server) -> None:
+    async def scenario() -> None:
+        made = Connection(parse(f"nats://{nats_server.address}", 4222, {}))
+        await made.open()
+        subject = unique("store")
+        with pytest.raises(UnknownTopic, match="no stream"):
+            await made.store(subject, [(b"x", {})])
+        await made.api(f"STREAM.CREATE.{subject}", name=subject, subjects=[subject])
+        found = await made.store(subject, [(b"0", {"Nats-Msg-Id": "a"}), (b"1", {})])
+        assert found == [Ack(1, False), Ack(2, False)]
+        assert await made.store(subject, [(b"0", {"Nats-Msg-Id": "a"})]) == [Ack(1, True)]
+        with pytest.raises(UnknownTopic):
+            await made.api("STREAM.INFO.nothing-here")
+        with pytest.raises(Unavailable, match="nobody answers"):
+            await made.request("nobody.here", b"")
+        await made.close()
+        with pytest.raises(Unavailable):
+            await made.publish(subject, b"x")
+
+    asyncio.run(scenario())
+
+
+def _is_up(made: Connection) -> bool:
+    return made.is_up
+
+
+def test_a_lost_connection_fails_what_waits_and_comes_back(tmp_path: Path) -> None:
+    async def scenario(server: Server) -> None:
+        made = Connection(parse(f"nats://{server.address}", 4222, {}))
+        await made.open()
+        waiting = asyncio.create_task(made.request("$JS.API.INFO", b""))
+        await waiting
+        told: list[Incoming | None] = []
+        made.expect(told.append)
+        server.kill()
+        async with asyncio.timeout(20):
+            while _is_up(made) or not told:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert told == [None]
+        with pytest.raises(Unavailable):
+            await made.request("$JS.API.INFO", b"")
+        await asyncio.to_thread(server.start)
+        async with asyncio.timeout(20):
+            while not _is_up(made):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert made.version >= (2, 9)
+        assert made.payload_max >= 1 << 20
+        await made.close()
+
+    with starting(lambda: servers.nats(tmp_path / "nats")) as server:
+        asyncio.run(scenario(server))
+
+
+def test_tls_that_cannot_be_had_is_an_error_at_once() -> None:
+    made = Connection(parse("nats://127.0.0.1:1?tls=true&tls_ca=nowhere.pem", 4222, {}))
+    with pytest.raises((OSError, Unavailable)):
+        asyncio.run(made.open())

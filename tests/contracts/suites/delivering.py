@@ -102,7 +102,7 @@ class DeliveringSuite:
                 await client.publish(topic, b"3")
                 assert (await first(deliveries)).body == b"3"
             beyond = "0:999999" if two.offset is not None else "99999999999999-0"
-            with pytest.raises(PositionNotHeld, match="hold"):
+            with pytest.raises(PositionNotHeld, match=r"h[eo]ld"):
                 await client.subscribe(topic, unique("s"), start=beyond)
 
     @scenario

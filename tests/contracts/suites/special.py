@@ -16,7 +16,7 @@ from penstock.vocabulary.errors import (
     Unsupported,
 )
 from penstock.vocabulary.message import Message
-from tests.contracts.suites.world import World, first, nothing, scenario, several
+from tests.contracts.suites.world import Elsewhere, World, first, nothing, scenario, several
 
 
 class SpecialSuite:
@@ -73,7 +73,7 @@ class SpecialSuite:
 
     @scenario
     async def test_transactions(self, world: World, topic: str) -> None:
-        async with world.client() as client, world.client() as other:
+        async with world.client() as client:
             if not world.can("transactions"):
                 with pytest.raises(Unsupported, match=f"{world.scheme}.*transactions"):
                     client.transaction()
@@ -88,20 +88,30 @@ class SpecialSuite:
                 assert len(unit.receipts) == 2
                 with pytest.raises(ZeroDivisionError):
                     await _broken_off(client, f"{topic}-out", two)
-                async with other.subscribe(topic, "convert", qos=2) as taken:
-                    again = await first(taken)
-                    assert (again.body, again.attempt) == (b"2", 2)
-                    unit = client.transaction()
-                    await unit.__aenter__()
-                    unit.publish(f"{topic}-out", b"too late")
-                    unit.ack(two)
-                    with pytest.raises(AckRefused):
-                        await unit.__aexit__(None, None, None)
-                    again.ack()
+                two.ack()
             got = [m.body for m in await client.peek(f"{topic}-out")]
             assert got == [b"one", b"uno"]
             async with client.subscribe(topic, "convert", qos=2) as deliveries:
                 await nothing(deliveries)
+
+    @scenario
+    async def test_a_unit_with_a_late_ack_comes_to_nothing(self, world: World, topic: str) -> None:
+        if not world.can("transactions"):
+            return
+        async with world.client() as client, Elsewhere(world) as other:
+            await client.publish(topic, b"1")
+            one = await other.subscribe(topic, "convert", qos=2, lease_s=1, credit=1)
+            late = await other.do(first(one))
+            other.freeze()
+            async with client.subscribe(topic, "convert", qos=2, credit=1) as two:
+                again = await first(two)
+                again.extend(60)
+                other.go_on()
+                with pytest.raises(AckRefused):
+                    await other.do(_committed(other.client, f"{topic}-out", late))
+                again.ack()
+            await client.publish(f"{topic}-out", b"end")
+            assert [m.body for m in await client.peek(f"{topic}-out")] == [b"end"]
 
     @scenario
     async def test_a_reader(self, world: World, topic: str) -> None:
@@ -151,6 +161,12 @@ class SpecialSuite:
                 return
             await client.create_topic(topic, partitions=4)
             assert (await client.describe_topic(topic))["partitions"] == 4
+
+
+async def _committed(client: Client, topic: str, message: ReceivedMessage) -> None:
+    async with client.transaction() as unit:
+        unit.publish(topic, b"too late")
+        unit.ack(message)
 
 
 async def _broken_off(client: Client, topic: str, message: ReceivedMessage) -> None:

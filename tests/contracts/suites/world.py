@@ -70,16 +70,16 @@ class Elsewhere:
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, daemon=True)
         self._going = ThreadEvent()
-        self._client = world.client()
+        self.client = world.client()
 
     async def __aenter__(self) -> Self:
         self._thread.start()
-        await self.do(self._client.open())
+        await self.do(self.client.open())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.go_on()
-        await self.do(self._client.close())
+        await self.do(self.client.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join)
         self._loop.close()
@@ -92,7 +92,7 @@ class Elsewhere:
         """A subscription there."""
 
         async def attach() -> Deliveries:
-            return await self._client.subscribe(topic, name, **options)
+            return await self.client.subscribe(topic, name, **options)
 
         return await self.do(attach())
 

@@ -76,15 +76,20 @@ SETTLE: Final = (
     _MINE
     + """
 local a = cmsgpack.unpack(ARGV[1])
-local refused = {}
+local refused, ours = {}, {}
 for n, each in ipairs(a.letters) do
   local why = mine(a.stream, a.group, a.consumer, each[1], each[2])
   if why then
     refused[#refused + 1] = {n - 1, why}
   else
-    redis.call('XACK', a.stream, a.group, each[1])
+    ours[#ours + 1] = each[1]
+    if #ours == 1000 then
+      redis.call('XACK', a.stream, a.group, unpack(ours))
+      ours = {}
+    end
   end
 end
+if ours[1] then redis.call('XACK', a.stream, a.group, unpack(ours)) end
 return refused
 """
 )

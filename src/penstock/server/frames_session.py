@@ -348,13 +348,13 @@ class Session:
         )
 
     def _answered(self, number: int, found: Any) -> None:
-        if self._asks == self._listener.limits.asks_max:
-            self._connection.go_on()
         self._asks -= 1
         if isinstance(found, BaseException):
             self.fail(number, found)
         else:
             self.send_pieces(found)
+        if self._asks == self._listener.limits.asks_max - 1:
+            self._connection.go_on()
 
     def ping(self, _flags: int, number: int, _payload: memoryview) -> None:
         """PING: PONG with the broker's time."""

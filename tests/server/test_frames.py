@@ -38,8 +38,7 @@ class Raw:
         """The next frame; None when the server ended the connection."""
         while True:
             found = self._reader.next()
-            if isinstance(found, Malformed):
-                raise AssertionError(found.text)
+            assert not isinstance(found, Malformed), found.text
             if found is not None:
                 return (*found[:3], bytes(found[3]))
             try:
@@ -118,7 +117,9 @@ def test_welcome_says_who_and_what_and_when() -> None:
 # -- strangers -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first", [b"help\r\n", b"subscribe orders\r\n", b"\x16\x03\x01\x02\x00\x01"])
+@pytest.mark.parametrize(
+    "first", [b"help\r\n", b"subscribe orders\r\n", b"\x16\x03\x01\x02\x00\x01"]
+)
 def test_a_stranger_gets_one_readable_line(first: bytes) -> None:
     with Served() as served:
         raw = Raw(served.port)

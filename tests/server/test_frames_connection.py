@@ -10,6 +10,7 @@ import pytest
 from penstock.batch import encode_many
 from penstock.server.frames_limits import FramesLimits
 from penstock.vocabulary.errors import PenstockError, ProtocolError
+from penstock.vocabulary.wishes import Wish
 from penstock.wire import frames, frames_claims
 from penstock.wire.frames import Type
 from penstock.wire.frames_errors import decode_error
@@ -110,7 +111,7 @@ def test_a_changed_bit_is_refused() -> None:
         raw = welcomed(served)
         data = bytearray(published(3, encode_many([b"x"]), 1))
         data[-12] ^= 4
-        raw.send(data)
+        raw.send(bytes(data))
         assert "checksum" in error_of(raw).text
         raw.close()
 
@@ -170,7 +171,7 @@ def test_a_reader_that_takes_nothing_is_dropped_and_others_go_on(
         async with served.client() as client:
             await client.publish_many("orders", [bytes(100_000)] * 200)
             raw = welcomed(served)
-            wish = frames_claims.Wish("orders", "slow", None, None, 1000, 1 << 40, "raw")
+            wish = Wish("orders", "slow", None, None, 1000, 1 << 40, "raw")
             raw.send(frames.frame(Type.ATTACH, 5, frames_claims.encode_wish(wish)))
             async with client.subscribe("orders", "quick") as deliveries:
                 for _ in range(200):
@@ -193,9 +194,7 @@ def test_what_waits_for_a_reader_is_bounded() -> None:
             await client.publish_many("orders", [bytes(100_000)] * 100)
             raw = welcomed(served)
             for channel in range(1, 4):
-                wish = frames_claims.Wish(
-                    "orders", f"s{channel}", None, None, 1000, 1 << 40, "raw"
-                )
+                wish = Wish("orders", f"s{channel}", None, None, 1000, 1 << 40, "raw")
                 raw.send(frames.frame(Type.ATTACH, channel, frames_claims.encode_wish(wish)))
             await until(lambda: len(served.broker.engine.consumers) == 3)
             await asyncio.sleep(0.3)

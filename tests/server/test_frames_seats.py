@@ -33,7 +33,7 @@ def test_a_consumer_that_is_left_while_it_joins_is_not_there_afterwards() -> Non
             raw.send(frames.frame(Type.DETACH, channel, frames_claims.encode_begun({})))
         found = {(Type.DONE, channel) for channel in range(1, 20)}
         while found:
-            found.discard(answer(raw)[:2])  # type: ignore[arg-type]
+            found.discard(answer(raw)[:2])
         await until(lambda: not served.broker.engine.consumers)
         raw.close()
 

@@ -5,7 +5,6 @@ import struct
 from typing import Any
 
 import pytest
-from msgspec import msgpack
 
 from penstock.batch import Columns, encode_columns, encode_many
 from penstock.batch import format as layout
@@ -24,6 +23,7 @@ from penstock.vocabulary.errors import (
     Unavailable,
     UnknownTopic,
 )
+from penstock.vocabulary.policy import TopicPolicy
 from penstock.vocabulary.records import Cause
 from penstock.vocabulary.units import Part, UnitWish
 from penstock.vocabulary.wishes import Wish
@@ -123,7 +123,8 @@ def test_nobody_can_crash_a_consumer_with_a_batch() -> None:
         stored = 0
         for number, column in enumerate(
             [b"\x92\xc0\xc0", b"\x92\xc4\x00\xc4\x01x", b"\x92\x01\x02", b"\x92\xa0\xa0",
-             b"\x92\x80\x80", b"\x92\x90\x90", b"\xdc\x00\x02\xc4\x01x\xc0", b"\xdd\x00\x00\x00\x02\xc0\xc0",
+             b"\x92\x80\x80", b"\x92\x90\x90", b"\xdc\x00\x02\xc4\x01x\xc0",
+             b"\xdd\x00\x00\x00\x02\xc0\xc0",
              b"\x92\xc4\x01x\xc4\x01", b"\x92\xc6\x00\x00\x00\x01x\xc0", b"\x92\xc0\xc0\xc0"]
         ):  # fmt: skip
             batch = layout.assemble(2, ((layout.BODIES, column),))
@@ -203,12 +204,16 @@ def test_a_recent_publisher_is_not_forgotten() -> None:
 def test_a_map_creates_the_topic_and_tells_its_partitions() -> None:
     with Served() as served:
         raw = welcomed(served)
-        raw.send(frames.frame(Type.MAP, 4, frames_publish.encode_map(frames_publish.TopicMap("new", 0))))
+        raw.send(
+            frames.frame(Type.MAP, 4, frames_publish.encode_map(frames_publish.TopicMap("new", 0)))
+        )
         kind, number, payload = answer(raw)
         assert (kind, number) == (Type.MAP, 4)
         assert frames_publish.decode_map(payload) == ("new", 1)
         assert "new" in served.broker.state.names
-        raw.send(frames.frame(Type.MAP, 5, frames_publish.encode_map(frames_publish.TopicMap("a b", 0))))
+        raw.send(
+            frames.frame(Type.MAP, 5, frames_publish.encode_map(frames_publish.TopicMap("a b", 0)))
+        )
         assert isinstance(answer(raw)[2], InvalidName)
         raw.close()
 
@@ -359,7 +364,7 @@ def ask(raw: Raw, number: int, request: Any) -> None:
 def test_questions_are_answered_or_refused() -> None:
     with Served(limits=FramesLimits(asks_max=2)) as served:
         raw = welcomed(served)
-        ask(raw, 1, q.CreateTopic("new", 3, msgpack.decode(b"\x80", type=q.TopicPolicy)))
+        ask(raw, 1, q.CreateTopic("new", 3, TopicPolicy()))
         assert answer(raw)[:2] == (Type.ANSWER, 1)
         for number in range(2, 12):
             ask(raw, number, q.DescribeTopic("new"))

@@ -35,8 +35,8 @@ class FramesListener:
     """Listens on `host` and `port`, or on a Unix socket when `path` is given.
 
     `where` is what somebody is told who speaks another protocol. A `path` is made by binding it,
-    so nothing may be there; its permissions are the caller's business. A `sock` is bound already; its
-    `path` is then only a name.
+    so nothing may be there; its permissions are the caller's business. A `sock` is bound already;
+    its `path` is then only a name.
     """
 
     name = "frames"

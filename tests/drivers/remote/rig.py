@@ -33,9 +33,7 @@ class Served:
         self.port = int(self.listener.address.rpartition(":")[2])
 
     def _open(self) -> Broker:
-        return Broker.open(
-            self.disk, durability=Durability.MEMORY, reattach_s=self._reattach_s
-        )
+        return Broker.open(self.disk, durability=Durability.MEMORY, reattach_s=self._reattach_s)
 
     @property
     def url(self) -> str:
@@ -100,5 +98,5 @@ class Served:
 async def until(is_true: Callable[[], bool], timeout_s: float = WAIT_S_MAX) -> None:
     """Returns when something is true."""
     async with asyncio.timeout(timeout_s):
-        while not is_true():
+        while not is_true():  # noqa: ASYNC110 - what is waited for happens in other threads
             await asyncio.sleep(0.002)

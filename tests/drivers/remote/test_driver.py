@@ -137,7 +137,7 @@ def test_nacks_and_rejects_under_way_are_sent_again() -> None:
             again.ack()
             await deliveries.flush()
             async with asyncio.timeout(20):
-                while not (dead := await client.dead_letters("orders", "all")):
+                while not (dead := await client.dead_letters("orders", "all")):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert [each.body for each in dead] == [b"1"]
 

@@ -173,6 +173,51 @@ def test_after_a_stop_what_nobody_names_revokes_what_follows_of_its_key(rig: Rig
     counts(fresh, leased=3)
 
 
+def test_a_second_connection_takes_over_all_keys_of_the_first(rig: Rig) -> None:
+    one, two = rig.attach(policy=KEYED, name="one"), rig.attach(policy=KEYED, name="two")
+    publish(rig, *MANY)
+    keys = rig.subscription().keys
+    assert keys is not None
+    before = (keys.holder == one.consumer.id).copy()
+    parts = one.take()
+    again = rig.attach(policy=KEYED, name="one", returning=was(rig, one, *map(held, parts)))
+    assert ((keys.holder == again.consumer.id) == before).all()
+    assert ((keys.target == again.consumer.id) == before).all()
+    assert not keys.is_moving
+    assert not two.revoked
+
+
+def test_whoever_returns_gets_a_fair_share_of_the_keys_again(rig: Rig) -> None:
+    workers = [rig.attach(policy=KEYED, name=f"w{n}") for n in range(3)]
+    publish(rig, *MANY)
+    lost = workers[0]
+    parts = lost.take()
+    assert parts
+    rig.broker.lose(lost.consumer)
+    again = rig.attach(policy=KEYED, name="w0", returning=was(rig, lost, *map(held, parts)))
+    keys = rig.subscription().keys
+    assert keys is not None
+    shares = [int((keys.target == each.consumer.id).sum()) for each in (again, *workers[1:])]
+    assert sum(shares) == 65_536
+    assert all(abs(share - 65_536 // 3) < 2_000 for share in shares)
+
+
+def test_what_a_seek_took_from_one_that_is_away_keeps_its_keys(rig: Rig) -> None:
+    worker = rig.attach(policy=KEYED)
+    publish(rig, "a")
+    part = worker.take_one()
+    other = rig.attach(policy=KEYED, name="other")
+    rig.broker.lose(worker.consumer)
+    rig.broker.seek("orders", "billing", "earliest")
+    rig.settle()
+    rig.wait(1)
+    assert not other.slices  # whoever is away may be at work on it
+    again = rig.attach(policy=KEYED, returning=was(rig, worker, held(part)))
+    assert again.consumer.kept == []
+    assert again.bodies == [b"a0"]
+    assert not other.slices
+
+
 # -- patterns ------------------------------------------------------------------------------------
 
 

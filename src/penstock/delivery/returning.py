@@ -6,6 +6,7 @@ knows only what may be out, and who was attached: that lies in a *pool* of the s
 hands out nothing until everybody has returned or the time for it is over.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,7 @@ from penstock.vocabulary.message import Kind
 from penstock.vocabulary.records import Cause, Delivered, Record, Returned
 
 LOST_REASON: Final = "consumer lost"
+PIECE: Final = 4 * SLICE_COUNT_MAX
 SPAN_MAX: Final = 1 << 26
 """From the first to the last message of a lease, in sum over all that one consumer names."""
 Runs = list[tuple[int, int]]
@@ -78,16 +80,31 @@ def begin_awaiting(state: State, until: int, sink: Any) -> list[Subscription]:
 def _fill_pool(state: State, pool: Consumer, cursor: Cursor) -> None:
     """What was out when the broker stopped is leased to the pool, and no longer waits."""
     out: Runs = []
+    parts: dict[tuple[int, int], Runs] = {}
     for start, end, found in cursor.trials.items() if cursor.trials else ():
-        attempt, is_out = found[0], found[4]
-        for low, high in list(cursor.done.gaps(start, end)) if is_out else ():
-            out.append((low, high))
-            for at in range(low, high, SLICE_COUNT_MAX):
-                upto = min(high, at + SLICE_COUNT_MAX)
-                lease = _lease(state, pool, cursor, [(at, upto)], attempt, NEVER)
-                lease.is_alone = is_out > 1
+        if found[4]:
+            gaps = list(cursor.done.gaps(start, end))
+            out += gaps
+            parts.setdefault((found[0], found[4]), []).extend(gaps)
+    for (attempt, is_out), runs in parts.items():
+        for some in _pieces(runs):
+            _lease(state, pool, cursor, some, attempt, NEVER).is_alone = is_out > 1
     if out and cursor.ready:
         cursor.ready = outside(cursor.ready, out) or None
+
+
+def _pieces(runs: Runs) -> Iterator[Runs]:
+    """Rising ranges in pieces that span no more than a lease of a few slices does."""
+    some: Runs = []
+    for start, end in runs:
+        for low in range(start, end, PIECE):
+            high = min(end, low + PIECE)
+            if some and high - some[0][0] > PIECE:
+                yield some
+                some = []
+            some.append((low, high))
+    if some:
+        yield some
 
 
 def outside(rows: Iterable[tuple[int, int]], holes: Runs) -> Runs:
@@ -164,15 +181,16 @@ def _sound(subscription: Subscription, held: list[Held]) -> Iterator[Held]:
 
 def _out_of_pool(pool: Consumer, cursor: Cursor, held: Held) -> Runs:
     """The log has this attempt, and nobody else has named it."""
-    first, last = held.ranges[0][0], held.ranges[-1][1]
+    ends = [high for _, high in held.ranges]
     found: Runs = []
     for lease in list(pool.leases.values()):
-        is_meant = lease.cursor is cursor and lease.attempt == held.attempt
-        if is_meant and lease.start < last and first < lease.end:
-            for low, high in held.ranges:
-                if low < lease.end and lease.start < high:
-                    found += close_bits(lease, max(low, lease.start), min(high, lease.end))
-    return found
+        if lease.cursor is not cursor or lease.attempt != held.attempt:
+            continue
+        for low, high in held.ranges[bisect_right(ends, lease.start) :]:
+            if low >= lease.end:
+                break
+            found += close_bits(lease, max(low, lease.start), min(high, lease.end))
+    return sorted(found)
 
 
 def _out_of_line(cursor: Cursor, held: Held) -> Runs:
@@ -277,13 +295,18 @@ def resume_from(
         if isinstance(record, Returned):
             cursor = subscription.cursors[record.partition]
             records += settle.revoke(consumer, cursor, list(record.ranges), now_wall)
-    _inherit_ghosts(former, consumer)
+    _inherit(former, consumer)
     return Resumed(_kept(consumer, kept), records)
 
 
-def _inherit_ghosts(former: Consumer, consumer: Consumer) -> None:
+def _inherit(former: Consumer, consumer: Consumer) -> None:
+    """Kind `key_shared`: the keys it has are its own under the new number."""
     keys = consumer.subscription.keys
-    for ghost in () if keys is None else keys.ghosts:
+    if keys is None:
+        return
+    keys.holder[keys.holder == former.id] = consumer.id
+    keys.is_moving = True
+    for ghost in keys.ghosts:
         if ghost.consumer is former:
             ghost.consumer = consumer
 

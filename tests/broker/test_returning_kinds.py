@@ -1,21 +1,25 @@
 """Consumers of keys and of patterns that return, and what `explain` says meanwhile."""
 
+from collections.abc import Callable
+from contextlib import closing
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
 from penstock.batch import encode_many
 from penstock.batch.frame import Slice
-from penstock.broker.broker import Sink
+from penstock.broker.broker import Broker, Sink
 from penstock.broker.explaining import explain_topic
 from penstock.broker.following import Seat, Wanted
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.delivery.state import Consumer
+from penstock.journal.memory import MemoryDisk
 from penstock.vocabulary.claims import Returning
 from penstock.vocabulary.message import Message
 from penstock.vocabulary.policy import SubscriptionPolicy
 from tests.broker.return_rig import KEYED, REATTACH_S, counts, held, kept_ranges, moved, was
-from tests.broker.rig import NAMED, Rig, Worker
+from tests.broker.rig import NAMED, SETTINGS, Rig, Worker
 
 PATTERN = "sensors/+"
 
@@ -284,6 +288,39 @@ def test_after_a_stop_each_topic_of_a_pattern_returns(rig: Rig) -> None:
     again = Legs(fresh, "app", names)
     assert kept_ranges(again.workers["sensors/1"]) == [((0, 1),)]
     assert again.workers["sensors/2"].bodies == [b"b"]
+
+
+# -- threads -------------------------------------------------------------------------------------
+
+
+def wait_for(is_done: Callable[[], object]) -> None:
+    limit = monotonic() + 30
+    while not is_done():
+        assert monotonic() < limit
+        sleep(0.005)
+
+
+def test_the_time_runs_out_by_itself() -> None:
+    disk = MemoryDisk()
+    with closing(Broker.open(disk, SETTINGS, reattach_s=0.05)) as broker:
+        one, two = Worker(), Worker()
+        for worker, name in ((one, "one"), (two, "two")):
+            sink = Sink(DIRECT, worker.receive, worker.closed.append)
+            worker.consumer = broker.attach("orders", "app", None, None, 1, 1 << 26, name, sink)
+        wait_for(lambda: one.consumer.is_attached and two.consumer.is_attached)
+        broker.publish("orders", 0, encode_many([b"a"]), 1, NAMED, 0, 0, DIRECT, Pending())
+        wait_for(lambda: one.slices or two.slices)
+        loser, winner = (one, two) if one.slices else (two, one)
+        broker.lose(loser.consumer)
+        wait_for(lambda: winner.slices)
+        assert winner.slices[0].attempt == 2
+        broker.abandon()
+    with closing(Broker.open(disk, SETTINGS, reattach_s=0.05)) as broker:
+        worker = Worker()
+        sink = Sink(DIRECT, worker.receive, worker.closed.append)
+        worker.consumer = broker.attach("orders", "app", None, None, 1, 1 << 26, "new", sink)
+        wait_for(lambda: worker.slices)
+        assert worker.slices[0].attempt == 3
 
 
 # -- explain -------------------------------------------------------------------------------------

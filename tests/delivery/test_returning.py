@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from penstock.delivery.returning import (
     PIECE,
+    awaited_number,
     begin_awaiting,
     decide_awaited,
-    is_awaited,
     outside,
     resume_from_pool,
     still_kept,
@@ -75,7 +75,7 @@ def test_a_start_that_waits_keeps_who_was_attached_and_what_was_out(
 ) -> None:
     world.publish(topic, 3)
     stop(world, topic, subscription, (0, 2), (2, 3))
-    assert world.state.attached == {4: (subscription.id, "four", 0)}
+    assert world.state.attached == {4: (subscription.id, "four", 0, 0)}
     cursor = subscription.cursors[0]
     assert [cursor.trial(offset).out for offset in range(3)] == [1, 1, 2]
     assert [cursor.trial(offset).losses for offset in range(3)] == [0, 0, 0]
@@ -110,15 +110,21 @@ def test_much_that_was_out_lies_in_few_leases(
 def test_only_the_name_and_the_start_that_fit_are_awaited(
     world: World, topic: Topic, subscription: Subscription
 ) -> None:
-    assert not is_awaited(subscription, "four", Returning(0, 4, []))
+    assert awaited_number(subscription, "four", Returning(0, 4, [])) is None
     stop(world, topic, subscription)
-    world.state.attached[4] = (subscription.id, "four", 7)
+    world.state.attached[4] = (subscription.id, "four", 7, 2)
     subscription.awaiting = None
     begin_awaiting(world.state, world.now + 5000, None)
-    assert is_awaited(subscription, "four", Returning(7, 4, []))
-    assert not is_awaited(subscription, "four", Returning(6, 4, []))
-    assert not is_awaited(subscription, "five", Returning(7, 4, []))
-    assert not is_awaited(subscription, "four", Returning(7, 5, []))
+    for name, generation, number, expected in [
+        ("four", 7, 4, 4),
+        ("four", 6, 4, None),
+        ("five", 7, 4, None),
+        ("four", 7, 5, None),
+        ("four", 6, 2, 4),  # it did not hear its new number
+        ("four", 8, 2, None),
+        ("five", 6, 2, None),
+    ]:
+        assert awaited_number(subscription, name, Returning(generation, number, [])) == expected
 
 
 def test_who_returns_takes_from_the_pool_and_the_rest_gets_its_attempt_back(
@@ -128,7 +134,7 @@ def test_who_returns_takes_from_the_pool_and_the_rest_gets_its_attempt_back(
     stop(world, topic, subscription, (0, 4))
     consumer = world.join(subscription)
     held = Held(11, 0, 1, ((1, 3),))
-    resumed = resume_from_pool(world.state, consumer, Returning(0, 4, [held]), world.now)
+    resumed = resume_from_pool(world.state, consumer, 4, [held], world.now)
     consumer.kept = resumed.kept
     assert [(each.old_lease_id, each.ranges) for each in resumed.kept] == [(11, ((1, 3),))]
     assert resumed.records == []

@@ -35,8 +35,8 @@ class Awaiting:
     __slots__ = ("missing", "pool", "until")
 
     def __init__(self, pool: Consumer, until: int) -> None:
-        self.missing: dict[int, tuple[str, int]] = {}
-        """consumer id → (name, generation) of those that have not returned."""
+        self.missing: dict[int, tuple[str, int, int]] = {}
+        """consumer id → (name, generation, former id) of those that have not returned."""
         self.pool = pool
         """Stands for all of them: it holds what was out, and is never handed anything."""
         self.until = until
@@ -45,7 +45,7 @@ class Awaiting:
     @property
     def names(self) -> list[str]:
         """Who has not returned."""
-        return sorted(name for name, _ in self.missing.values())
+        return sorted(name for name, _, _ in self.missing.values())
 
 
 class Resumed(NamedTuple):
@@ -62,7 +62,7 @@ class Resumed(NamedTuple):
 def begin_awaiting(state: State, until: int, sink: Any) -> list[Subscription]:
     """Puts what was out into pools, where consumers of the log may return."""
     found: dict[Subscription, None] = {}
-    for number, (subscription_id, name, generation) in state.attached.items():
+    for number, (subscription_id, name, generation, former) in state.attached.items():
         subscription = state.subscriptions[subscription_id]
         awaiting = subscription.awaiting
         if awaiting is None:
@@ -73,7 +73,7 @@ def begin_awaiting(state: State, until: int, sink: Any) -> list[Subscription]:
             for cursor in subscription.cursors:
                 _fill_pool(state, pool, cursor)
             found[subscription] = None
-        awaiting.missing[number] = (name, generation)
+        awaiting.missing[number] = (name, generation, former)
     return list(found)
 
 
@@ -126,22 +126,34 @@ def outside(rows: Iterable[tuple[int, int]], holes: Runs) -> Runs:
     return left
 
 
-def is_awaited(subscription: Subscription, name: str, returning: Returning) -> bool:
-    """True for a consumer the log knows under this name, attached by that start of the broker."""
-    awaiting = subscription.awaiting
-    known = None if awaiting is None else awaiting.missing.get(returning.consumer_id)
-    return known is not None and known[0] == name and known[1] in (0, returning.generation)
+def awaited_number(subscription: Subscription, name: str, returning: Returning) -> int | None:
+    """The number under which the log knows a consumer that returns; None when it does not.
+
+    It may have returned before without hearing its new number: then it gives the former one.
+    """
+    missing = {} if subscription.awaiting is None else subscription.awaiting.missing
+    number = returning.consumer_id
+    known = missing.get(number)
+    if known is not None:
+        is_his = known[0] == name and known[1] in (0, returning.generation)
+        return number if is_his else None
+    for other, (other_name, generation, former) in missing.items():
+        if former == number and other_name == name and returning.generation <= generation:
+            return other
+    return None
 
 
-def resume_from_pool(state: State, consumer: Consumer, returning: Returning, now: int) -> Resumed:
+def resume_from_pool(
+    state: State, consumer: Consumer, number: int, named: list[Held], now: int
+) -> Resumed:
     """Gives a consumer the log knows what it names, as far as that may be out with it."""
     subscription = consumer.subscription
     awaiting = subscription.awaiting
     assert awaiting is not None
-    del awaiting.missing[returning.consumer_id]
+    del awaiting.missing[number]
     kept: list[tuple[int, Lease]] = []
     records: list[Record] = []
-    for held in _sound(subscription, returning.held):
+    for held in _sound(subscription, named):
         cursor = subscription.cursors[held.partition]
         if held.lease_id < cursor.voided:
             continue
@@ -267,8 +279,11 @@ def resume_from(
     """Gives a consumer what it still holds of what it had; the rest never reached it."""
     subscription = consumer.subscription
     kept: list[tuple[int, Lease]] = []
+    unheard = {each.old_lease_id: each.lease_id for each in former.kept}
     for each in _sound(subscription, held):
-        lease = former.leases.get(each.lease_id)
+        # One that returned before and did not hear so names its leases as they were then.
+        number = each.lease_id if each.lease_id in former.leases else unheard.get(each.lease_id, 0)
+        lease = former.leases.get(number)
         is_his = lease is not None and lease.is_out and lease.attempt == each.attempt
         if lease is None or not is_his or lease.cursor.partition.index != each.partition:
             continue

@@ -88,10 +88,17 @@ class Keys:
         if not others:
             self.target[:] = number
             return
+        # Whoever returned goes on with what it holds, and gets what is missing to a fair share.
+        self.target[self.holder == number] = number
         share = len(others) + 1
+        held = int((self.holder == number).sum())
+        missing = SLOTS // share - held
+        if missing <= 0:
+            return
+        step = share if not held else max(share, round((SLOTS - held) / missing))
         for other in others:
             slots = np.flatnonzero(self.target == other)
-            self.target[slots[number % share :: share]] = number
+            self.target[slots[number % step :: step]] = number
 
     def move(self, subscription: Subscription, now: int) -> None:
         """Moves every slot of which nothing is out to whoever should hold it."""
@@ -113,7 +120,8 @@ class Keys:
             if isinstance(record, Settled) and record.mask:
                 offsets = places_in(int.from_bytes(record.mask, "little")) + offsets[0]
             yield slots_of(cursor, offsets)
-        self.ghosts = [g for g in self.ghosts if g.deadline > now and g.consumer in self.members]
+        here = subscription.consumers or ()
+        self.ghosts = [g for g in self.ghosts if g.deadline > now and g.consumer in here]
         for ghost in self.ghosts:
             yield ghost.slots
 

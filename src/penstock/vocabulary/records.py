@@ -243,6 +243,8 @@ class Attached(msgspec.Struct, frozen=True):
     subscription_id: int
     consumer_id: int
     consumer: str
+    former: int = 0
+    """The number it returned with; it may not have heard the new one. 0 = it is new."""
 
 
 class Detached(msgspec.Struct, frozen=True):
@@ -261,6 +263,8 @@ class Started(msgspec.Struct, frozen=True):
     generation: int
     is_clean: bool
     started_at: int
+    is_waiting: bool = False
+    """Consumers attached before may return: what was out stays out until they do, or do not."""
 
 
 class Outlived(msgspec.Struct, frozen=True):
@@ -281,6 +285,8 @@ class Sought(msgspec.Struct, frozen=True):
     subscription_id: int
     places: tuple[int | None, ...]
     """The new place in each partition; None where it stays."""
+    voided: int = 0
+    """Leases with smaller numbers ended with it, where the place is new."""
 
 
 class MemberExpired(msgspec.Struct, frozen=True):

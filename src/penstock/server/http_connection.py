@@ -235,6 +235,7 @@ class Connection(asyncio.Protocol):
             return
         if work is not None:
             exchange.task = self.listener.loop.create_task(_run(exchange, work))
+            self.listener.keep(exchange.task)
 
     def _answer_early(self, exchange: Exchange, error: Exception) -> None:
         """Answers before the body came; a large one is not waited for."""

@@ -292,7 +292,8 @@ def test_the_broker_is_restarted_between_pull_and_ack(
     with serving(broker) as server:
         server.put(PLACE, {"qos": qos})
         publish(server, "a", "b")
-        done, left = [], []
+        done: list[dict[str, Any]] = []
+        left: list[dict[str, Any]] = []
         while len(done + left) < 2:
             for message in server.pull(wait_s=10):
                 (done if message["body"] == "a" else left).append(message)

@@ -272,6 +272,8 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         """Sends every answer whose turn it is."""
         self._is_flushing = False
+        if self._is_gone:
+            return  # whoever waits is told so when the connection is lost
         waiting = self.waiting
         ready: list[bytes] = []
         is_last = False
@@ -283,7 +285,7 @@ class Connection(asyncio.Protocol):
                 break
             waiting.popleft()
             is_last = exchange.is_close
-        if ready and self._transport is not None and not self._transport.is_closing():
+        if ready:
             self._transport.write(b"".join(ready) if len(ready) > 1 else ready[0])
         if is_last:
             self.end()

@@ -1,0 +1,142 @@
+"""The listener: addresses, origins, draining, stopping; and clients nobody here wrote."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.journal.memory import MemoryDisk
+from penstock.server.http import HttpListener, HttpSettings
+from penstock.server.listening import Listener
+from tests.server.http_server import BASE, PATIENCE_S, PLACE, Server, read_answers, serving
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as found:
+        yield found
+
+
+def test_a_listener_is_a_listener() -> None:
+    broker = Broker.open(MemoryDisk())
+    listener: Listener = HttpListener(broker, "127.0.0.1", 0)
+    assert (listener.name, listener.address) == ("http", "127.0.0.1:0")
+    asyncio.run(_start_and_stop(listener))
+    broker.close()
+
+
+async def _start_and_stop(listener: Listener) -> None:
+    listener.drain()  # nothing to drain yet
+    await listener.stop()
+    await listener.start()
+    assert int(listener.address.rpartition(":")[2]) > 0
+    await listener.stop()
+    await listener.stop()
+
+
+def test_an_address_in_use_is_an_error(server: Server) -> None:
+    async def start() -> None:
+        await HttpListener(server.broker, "127.0.0.1", server.port).start()
+
+    with pytest.raises(OSError, match="in use"):
+        server.call(start())
+
+
+def test_draining_answers_what_is_asked_and_ends_the_connection(server: Server) -> None:
+    with server.raw() as plain:
+        plain.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert read_answers(plain, 1)[0].status == 200
+        plain.sendall(
+            b"POST /v1/topics/t/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhel"
+        )
+        time.sleep(0.05)
+        server.loop.call_soon_threadsafe(server.listener.drain)
+        time.sleep(0.05)
+        plain.sendall(b"lo")
+        answers = read_answers(plain, 2)
+    assert [(answer.status, answer.headers["connection"]) for answer in answers] == [(200, "close")]
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://evil.example", 403), ("null", 403), (None, 200), ("http://127.0.0.1:{port}", 200)],
+)
+def test_pages_of_other_sites_are_not_let_in(
+    server: Server, origin: str | None, status: int
+) -> None:
+    headers = {} if origin is None else {"origin": origin.format(port=server.port)}
+    answer = server.post(f"{BASE}/messages", b"x", **headers)
+    assert answer.status == status
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_pages_of_allowed_sites_are_let_in_and_told_so() -> None:
+    site = "https://app.example"
+    with serving(settings=HttpSettings(origins=(site,))) as server:
+        answer = server.post(f"{BASE}/messages", b"x", origin=site)
+        assert answer.headers["access-control-allow-origin"] == site
+        asked = {"origin": site, "access-control-request-headers": "penstock-key"}
+        answer = server.ask("OPTIONS", f"{BASE}/messages", None, asked)
+        assert answer.status == 204
+        assert answer.headers["access-control-allow-headers"] == "penstock-key"
+        assert "POST" in answer.headers["access-control-allow-methods"]
+        assert server.post(f"{BASE}/messages", b"x", origin="https://b.example").status == 403
+
+
+def test_stopping_lets_go_of_every_consumer() -> None:
+    broker = Broker.open(MemoryDisk())
+    with serving(broker) as server:
+        server.put(PLACE)
+        server.pull(consumer="c")
+        assert broker.stats()["consumers"] == 1
+    assert broker.stats()["consumers"] == 0
+    broker.close()
+
+
+def test_many_connections_are_served_at_once(server: Server) -> None:
+    plains = [server.raw() for _ in range(100)]
+    for plain in plains:
+        plain.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert all(read_answers(plain, 1)[0].status == 200 for plain in plains)
+    for plain in plains:
+        plain.close()
+    end = time.monotonic() + PATIENCE_S
+    while server.listener.connections:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_takes_a_message_all_the_way(server: Server) -> None:
+    base = f"http://127.0.0.1:{server.port}{BASE}"
+
+    def curl(*arguments: str) -> Any:
+        command = ["curl", "-sS", "--fail-with-body", "--max-time", str(PATIENCE_S), *arguments]
+        done = subprocess.run(command, capture_output=True, check=True)
+        return json.loads(done.stdout)
+
+    curl("-X", "PUT", f"{base}/subscriptions/s")
+    assert curl("-d", "hello", f"{base}/messages")["offset"] == 0
+    found = curl("-X", "POST", f"{base}/subscriptions/s/pull?wait_s=5")
+    (message,) = found["messages"]
+    assert message["body"] == "hello"
+    assert "headers" not in message
+    tokens = json.dumps({"tokens": [message["token"]]})
+    json_type = "content-type: application/json"
+    acked = curl("-H", json_type, "-d", tokens, f"{base}/subscriptions/s/ack")
+    assert acked == {"acked": 1}
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_sends_a_large_body_after_asking(server: Server) -> None:
+    url = f"http://127.0.0.1:{server.port}{BASE}/messages"
+    command = ["curl", "-sS", "--max-time", str(PATIENCE_S), "--data-binary", "@-", url]
+    command += ["-H", "expect: 100-continue"]
+    done = subprocess.run(command, input=b"x" * 1_000_000, capture_output=True, check=True)
+    assert json.loads(done.stdout)["offset"] == 0

@@ -7,7 +7,7 @@ import pytest
 
 import penstock as library
 from penstock.vocabulary.policy import Retry
-from tests.cli.conftest import Penstock
+from tests.cli.conftest import Penstock, broker_url
 
 
 async def _fail(url: str, reasons: list[str]) -> None:
@@ -29,7 +29,7 @@ async def _fail(url: str, reasons: list[str]) -> None:
 
 @pytest.fixture
 def letters(here: Path) -> None:
-    asyncio.run(_fail("file:./penstock-data", ["timeout", "wrong address", "timeout"]))
+    asyncio.run(_fail(broker_url(), ["timeout", "wrong address", "timeout"]))
 
 
 def _ids(penstock: Penstock, *words: str) -> list[Any]:

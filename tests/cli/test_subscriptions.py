@@ -1,7 +1,7 @@
 import pytest
 
 from penstock.client.blocking import connect_blocking
-from tests.cli.conftest import Penstock
+from tests.cli.conftest import Penstock, broker_url
 
 
 def test_subscriptions_show_where_every_message_is(penstock: Penstock) -> None:
@@ -23,7 +23,7 @@ def test_subscriptions_show_where_every_message_is(penstock: Penstock) -> None:
 def test_readers_show_their_owner_their_progress_and_what_they_planned(penstock: Penstock) -> None:
     for body in ("one", "two", "three"):
         penstock("pub", "orders", body)
-    with connect_blocking("file:./penstock-data") as client:
+    with connect_blocking(broker_url()) as client:
         reader = client.reader("orders", "tables", owner="run-7")
         reader.plan(2)
         reader.commit({0: 1})

@@ -207,6 +207,7 @@ class Administration(Following, Multicasting):
             **describe_returning(subscription, self.engine.clock.now(), self.engine.clock.wall()),
             **msgspec.to_builtins(found),
             "unexplained": counts.unexplained(found),
+            "oldest": [cursor.done.floor for cursor in subscription.cursors],
             **describe_row(subscription),
             "policy": msgspec.to_builtins(subscription.policy),
         }

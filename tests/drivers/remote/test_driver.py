@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock.client.blocking import connect_blocking
 from penstock.client.client import Client, connect
 from penstock.client.deliveries import Deliveries
 from penstock.vocabulary.errors import AckRefused, Closed, Unavailable
@@ -343,3 +344,57 @@ def test_nobody_at_the_address_is_said_in_time() -> None:
             await connect(url)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("topic", ["orders", "+"])
+def test_a_subscription_without_a_name_misses_nothing_while_its_server_is_away(topic: str) -> None:
+    async def scenario(served: Served) -> None:
+        loop = asyncio.get_running_loop()
+        async with served.client() as client, served.client() as other:
+            await other.publish("orders", b"0")
+            await asyncio.sleep(0.01)
+            async with client.subscribe(topic, start="latest") as deliveries:
+                await other.publish("orders", b"1")
+                assert await numbers(deliveries, 1) == [1]
+                await loop.run_in_executor(None, served.stop)
+                await loop.run_in_executor(None, served.start)
+                await other.publish("orders", b"2")
+                await other.publish("orders", b"3")
+                got: list[int] = []
+                while 3 not in got:
+                    got += await numbers(deliveries, 1)
+                assert [n for n in got if n > 1] == [2, 3]
+                assert 0 not in got
+
+    with Served() as served:
+        asyncio.run(scenario(served))
+
+
+def test_the_blocking_twin_goes_on_too() -> None:
+    with Served() as served, connect_blocking(served.url) as client:
+        client.publish("orders", b"0")
+        with client.subscribe("orders", "all") as deliveries:
+            served.cut()
+            client.publish("orders", b"1")
+            for expected in (b"0", b"1"):
+                message = deliveries.receive(timeout_s=20)
+                assert message is not None
+                assert message.body == expected
+                message.ack()
+            deliveries.flush()
+
+
+def test_many_idle_connections_are_no_burden() -> None:
+    async def scenario(served: Served) -> None:
+        idle = [await served.client() for _ in range(200)]
+        async with served.client() as client:
+            for n in range(20):
+                assert (await client.publish("orders", b"%d" % n)).offset == n
+        buffers = [connection.reader.capacity for connection in served.listener.connections]
+        assert sum(buffers) <= 300 * 8 * 1024
+        for each in idle:
+            await each.close()
+        await until(lambda: not served.listener.connections)
+
+    with Served() as served:
+        asyncio.run(scenario(served))

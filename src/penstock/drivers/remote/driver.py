@@ -191,7 +191,7 @@ class RemoteDriver:
         return attachment
 
     def _send_attach(self, attachment: RemoteAttachment, link: Link) -> None:
-        wish = attachment.wish._replace(returning=attachment.returning())
+        wish = attachment.wish._replace(start=attachment.start(), returning=attachment.returning())
         payload = frames_claims.encode_wish(wish)
         link.send(frames.frame(Type.ATTACH, attachment.channel, payload))
 

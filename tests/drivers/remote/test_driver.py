@@ -335,6 +335,32 @@ def test_a_cancelled_attach_leaves_nobody_behind() -> None:
         asyncio.run(scenario(served))
 
 
+def test_closing_while_it_returns_leaves_nobody_behind_and_publishes_go_on() -> None:
+    async def scenario(served: Served) -> None:
+        loop = asyncio.get_running_loop()
+        async with served.client() as client:
+            one = await client.subscribe("orders", "all")
+            many = await client.subscribe("orders.*", "all")
+            await client.publish("orders.a", b"x")
+            driver = driver_of(client)
+            for _ in range(5):
+                first = driver.link
+                served.cut()
+                await until(lambda link=first: driver.link not in (None, link))  # type: ignore[misc]
+                # The answer to its ATTACH has not been read yet.
+                await asyncio.gather(one.close(), many.close())
+                async with asyncio.timeout(20):
+                    await client.publish("orders", b"y")
+                await loop.run_in_executor(None, lambda: served.call(lambda: None))
+                await until(lambda: not served.broker.engine.consumers)
+                assert not served.broker.followers
+                one = await client.subscribe("orders", "all")
+                many = await client.subscribe("orders.*", "all")
+
+    with Served(reattach_s=0.3) as served:
+        asyncio.run(scenario(served))
+
+
 def test_nobody_at_the_address_is_said_in_time() -> None:
     with Served() as served:
         url = f"{served.url}?connect_timeout_s=0.2"

@@ -103,7 +103,7 @@ class RemoteFollowing:
         """No more topics join. Doing so twice is harmless."""
         self.on_left()
         link = self._home.link
-        if link is not None and self.is_joined:
+        if link is not None:  # whatever the server did so far
             link.send(frames.frame(Type.LEAVE, self.number))
         self.is_joined = False
 

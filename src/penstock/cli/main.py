@@ -16,9 +16,11 @@ from penstock.cli import (
     dead,
     dump,
     explain,
+    gateway,
     logs,
     options,
     peek,
+    pipeline,
     pub,
     salvage,
     stats,
@@ -51,6 +53,8 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
     salvage.COMMAND,
     dump.COMMAND,
     bench.COMMAND,
+    gateway.COMMAND,
+    pipeline.GROUP,
     demo.COMMAND,
 )
 
@@ -64,6 +68,7 @@ EXIT_CODES: Final = {
     "store-in-use": UNREACHABLE,
     "store-too-new": UNREACHABLE,
     "store-damaged": UNREACHABLE,
+    "bad-pipeline-file": USAGE,
 }
 """Exit code of each error code; every other error is simply FAILED."""
 

@@ -47,6 +47,7 @@ def test_a_file_is_read_with_all_its_defaults(tmp_path: Path) -> None:
         "monitoring.mppt.quarantine",
         "monitoring.mppt.events",
     )
+    assert (pms.settings.max_rows_per_batch, mppt.settings.max_rows_per_batch) == (1_000, 50_000)
     assert mppt.checkpoint == "./checkpoints/mppt"
     assert found.spark["spark.sql.shuffle.partitions"] == 2
 

@@ -17,9 +17,11 @@ import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -50,6 +52,7 @@ REPLAY_S: Final = 72 * 3600.0
 PAUSE_S: Final = 0.05
 """Between two looks at a topic that had nothing new."""
 COUNTS: Final = "counts.jsonl"
+T = TypeVar("T")
 
 At = Callable[[str], None]
 """Told each named moment of a batch; tests end the process there."""
@@ -283,7 +286,7 @@ class Consumer:
 
     async def listen(self, batch: Batch) -> Counts:
         """Validates and analyses a batch, and has it produced."""
-        checked = await asyncio.to_thread(
+        checked = await in_thread(
             work.check, self.pipeline.dataset, batch.raws,
             ranges=batch.features.has_validation, limits=self.pipeline.limits,
         )  # fmt: skip
@@ -322,14 +325,12 @@ class Producer:
 
     async def produce(self, batch: Batch, checked: work.Checked) -> Counts:
         """Transforms, stores and publishes a batch. Raises CountsDiffer, StorageError."""
-        made = await asyncio.to_thread(work.make, self._pipeline.dataset, checked.good)
+        made = await in_thread(work.make, self._pipeline.dataset, checked.good)
         first: Counts | None = None
         for root, table in self._tables.items():
-            counts, new, found = await asyncio.to_thread(
-                self._sift, root, table, batch, checked, made
-            )
+            counts, new, found = await in_thread(self._sift, root, table, batch, checked, made)
             counts.check(f"batch {batch.entry.batch} of {batch.application}, table {root}")
-            added = await asyncio.to_thread(self._write, root, table, batch, new, made)
+            added = await in_thread(self._write, root, table, batch, new, made)
             self._at("files written")
             if first is None:
                 first = counts
@@ -337,9 +338,9 @@ class Producer:
                 await self._publisher.publish(checked.quarantined, found, new)
                 self._at("published")
             source = {"topic": self._pipeline.topic, "ends": _ends(batch.entry)}
-            await asyncio.to_thread(table.commit, added, batch.write_id, source)
+            await in_thread(table.commit, added, batch.write_id, source)
             self._at("table committed")
-            await asyncio.to_thread(self._compact, table)
+            await in_thread(self._compact, table)
         assert first is not None
         return first
 
@@ -436,6 +437,17 @@ class Publisher:
                 publisher=f"{self._pipeline.name}/{stage}/{partition}", epoch=self._epoch,
             )  # fmt: skip
             await publisher.publish(each for _, each in group)
+
+
+_thread: Final = ThreadPoolExecutor(1, "penstock-pipeline")
+"""Row work and files, of all pipelines of a process: one thread keeps one parser and its memory."""
+
+
+async def in_thread(call: Callable[..., T], *given: Any, **options: Any) -> T:
+    """Runs a call beside the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(
+        _thread, partial(call, *given, **options)
+    )
 
 
 async def ensure_topic(client: Client, topic: str, retain_s: float | None = REPLAY_S) -> None:

@@ -25,6 +25,8 @@ from penstock.vocabulary import names
 from penstock.vocabulary.errors import PenstockError
 
 ROWS_DEFAULT: Final = 200_000
+ROWS_IN_PROCESS: Final = 50_000
+"""The same for a lane in this process: what fits into caches is a third faster."""
 BYTES_DEFAULT: Final = 256 * 1024 * 1024
 ASAP: Final = "asap"
 AVAILABLE_NOW: Final = "available-now"
@@ -124,6 +126,8 @@ def _pipeline(path: str, name: str, table: Any) -> Pipeline:
         raise BadPipelineFile(f"{where}: {_said(error)}") from error
     except PenstockError as error:
         raise BadPipelineFile(f"{where}: {error.text}") from error
+    if given.lane == "process" and "max_rows_per_batch" not in table:
+        given = msgspec.structs.replace(given, max_rows_per_batch=ROWS_IN_PROCESS)
     if given.max_rows_per_batch < 1 or given.max_bytes_per_batch < 1:
         raise BadPipelineFile(f"{where}: max_rows_per_batch and max_bytes_per_batch are at least 1")
     url, topic = _source(where, given.source)

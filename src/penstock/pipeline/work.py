@@ -13,7 +13,7 @@ from penstock.pipeline.datasets.strict import Reason
 from penstock.pipeline.datasets.validate import STAGE
 from penstock.pipeline.repositories.known import Marks, marks_of
 
-ROWS_AT_ONCE: Final = 40_000
+ROWS_AT_ONCE: Final = 20_000
 """Rows that are worked on together: large enough for vectors, small enough for caches."""
 
 

@@ -67,6 +67,8 @@ class Engine:
         """Subscriptions with consumers."""
         self.away: dict[Consumer, None] = {}
         """Consumers that lost their connection and may return."""
+        self.formers: dict[tuple[int, int], Consumer] = {}
+        """(generation, id) a consumer returned with; it may not have heard the new one."""
         self.awaiting: dict[Subscription, None] = {}
         """Subscriptions that wait for consumers attached before the broker stopped."""
         self.unsynced = Lock()

@@ -22,6 +22,7 @@ from penstock.drivers.port import Answer, Attachment, Driver, UnitDriver
 from penstock.vocabulary import names
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.errors import (
+    Closed,
     InvalidArgument,
     PenstockError,
     PublisherForgotten,
@@ -366,8 +367,9 @@ class Publisher:
                 fate.moved.extend(parcel.indexes)
             else:
                 fate.note(answer)
-                # Only a store that failed half-way leaves the fate of a batch open.
-                is_open = isinstance(answer, StorageError)
+                # A store that failed half-way leaves the fate of a batch open, and so does a client
+                # that is closed before its server answers.
+                is_open = isinstance(answer, StorageError | Closed)
                 (fate.unknown if is_open else fate.refused).extend(parcel.indexes)
 
 

@@ -220,6 +220,9 @@ def test_what_a_seek_took_from_one_that_is_away_keeps_its_keys(rig: Rig) -> None
     assert again.consumer.kept == []
     assert again.bodies == [b"a0"]
     assert not other.slices
+    keys = rig.subscription().keys
+    assert keys is not None
+    assert [ghost.consumer for ghost in keys.ghosts] == [again.consumer]
 
 
 # -- patterns ------------------------------------------------------------------------------------

@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.mailbox import DIRECT, Pending
 from penstock.vocabulary.claims import Held
+from penstock.vocabulary.errors import AckRefused
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy
 from penstock.vocabulary.records import Cause
+from penstock.vocabulary.units import UnitWish
 from tests.broker.return_rig import (
     EXACT,
     ONCE,
@@ -19,7 +22,7 @@ from tests.broker.return_rig import (
     trial,
     was,
 )
-from tests.broker.rig import Rig, claim
+from tests.broker.rig import NAMED, Rig, claim
 
 
 @pytest.fixture
@@ -391,6 +394,18 @@ def test_claims_of_units_follow_the_new_lease(rig: Rig) -> None:
     assert not fresh.ack(again, moved(again, part))
     assert not fresh.ack(again, moved(again, part))  # the token that acked
     assert fresh.broker.ack(again.consumer, [claim(part)._replace(attempt=2)])
+
+
+def test_a_unit_of_an_earlier_start_is_refused_for_what_was_not_named(rig: Rig) -> None:
+    rig.publish("orders", b"a", b"b")
+    worker = rig.attach(policy=EXACT)
+    part = worker.take_one()
+    fresh = rig.crash()
+    again = fresh.attach(policy=EXACT, credit=1, returning=was(rig, worker))
+    wish = UnitWish(NAMED, 0, 0, [])
+    with pytest.raises(AckRefused, match="it was not named on return"):
+        fresh.broker.commit_unit(wish, [(again.consumer, [claim(part, (1, 2))])], DIRECT, Pending())
+    counts(fresh, leased=1, waiting=1)
 
 
 def test_a_reject_after_the_return_is_final(rig: Rig) -> None:

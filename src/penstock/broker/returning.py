@@ -78,9 +78,8 @@ class Returns:
                 return
             consumer.is_attached = False
             consumer.away_until = engine.clock.now() + self.reattach_ms
-            consumer.deadline = (
-                NEVER  # Its leases stand still: they end with its time at the latest.
-            )
+            # Its leases stand still: they end with its time at the latest.
+            consumer.deadline = NEVER
             consumer.sink = NOWHERE
             engine.away[consumer] = None
             engine.dispatch(consumer.subscription)

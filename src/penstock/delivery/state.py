@@ -300,7 +300,8 @@ class Consumer:
     __slots__ = (
         "away_until", "credit", "credit_bytes", "deadline", "former", "generation", "id",
         "is_attached", "is_gone", "is_isolated", "is_saving", "kept", "leases", "name",
-        "outstanding", "outstanding_bytes", "pending_reads", "pending_strict", "sink", "subscription",
+        "outstanding", "outstanding_bytes", "pending_reads", "pending_strict", "sink",
+        "subscription",
     )  # fmt: skip
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.batch.frame import Frame, Slice
@@ -25,6 +26,7 @@ class Home:
         self.link: Any = self
         self.unconfirmed: list[Any] = []
         self.detached: list[bytes] = []
+        self.wall = 5_000
 
     def time(self) -> float:
         return 0.0
@@ -155,7 +157,7 @@ def test_what_is_not_kept_is_dropped_and_its_acks_are_judged_by_the_server() -> 
     attachment.give_back(claim(own, 1, 2), Cause.REJECTED, None, "")
     attachment.attached(Attached(42, 12.0, []), 4)
     assert events.told == [Slice(own, 0, 0, 0, 0, [])]
-    assert [(kind, found[0].lease_id) for kind, _, found in home.sent] == [(Type.ACK, 0)]
+    assert [(kind, found[0].lease_id) for kind, _, found in home.sent] == [(Type.ACK, 900)]
 
 
 def test_a_void_slice_and_one_of_nobody() -> None:
@@ -191,6 +193,22 @@ def test_messages_kept_in_part_are_revoked_where_keys_have_an_order() -> None:
     attachment.lost_connection([])
     attachment.attached(Attached(42, 12.0, [Kept(900, 7, ((0, 2),))]), 4)
     assert events.told == [Revoked(None, ((own, ((2, 4),)),))]
+
+
+def test_without_a_name_it_goes_on_with_the_last_message_that_came() -> None:
+    home, events = Home(), Events()
+    attachment = RemoteAttachment(home, wish()._replace(subscription=None, start="earliest"), 5)
+    assert attachment.start() == "earliest"
+    attachment.attached(Attached(41, 12.0, []), 3)
+    attachment.begin(events)
+    assert attachment.start() == 5.0
+    frame = Frame(b"", range(1), range(1), 9_000, bytes(16), 0, 0)
+    attachment.on_slice(0, Slice(1, 0, 0, 1, 1, [frame]))
+    older = msgspec.structs.replace(frame, published_at=8_000)
+    attachment.on_slice(0, Slice(2, 1, 0, 1, 1, [older]))
+    assert attachment.start() == 8.0
+    named, _, _ = joined()
+    assert named.start() is None
 
 
 def test_qos_0_holds_nothing() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock.client.blocking import connect_blocking
 from penstock.client.client import Client, connect
 from penstock.client.deliveries import Deliveries
 from penstock.vocabulary.errors import AckRefused, Closed, Unavailable
@@ -334,6 +335,32 @@ def test_a_cancelled_attach_leaves_nobody_behind() -> None:
         asyncio.run(scenario(served))
 
 
+def test_closing_while_it_returns_leaves_nobody_behind_and_publishes_go_on() -> None:
+    async def scenario(served: Served) -> None:
+        loop = asyncio.get_running_loop()
+        async with served.client() as client:
+            one = await client.subscribe("orders", "all")
+            many = await client.subscribe("orders.*", "all")
+            await client.publish("orders.a", b"x")
+            driver = driver_of(client)
+            for _ in range(5):
+                first = driver.link
+                served.cut()
+                await until(lambda link=first: driver.link not in (None, link))  # type: ignore[misc]
+                # The answer to its ATTACH has not been read yet.
+                await asyncio.gather(one.close(), many.close())
+                async with asyncio.timeout(20):
+                    await client.publish("orders", b"y")
+                await loop.run_in_executor(None, lambda: served.call(lambda: None))
+                await until(lambda: not served.broker.engine.consumers)
+                assert not served.broker.followers
+                one = await client.subscribe("orders", "all")
+                many = await client.subscribe("orders.*", "all")
+
+    with Served(reattach_s=0.3) as served:
+        asyncio.run(scenario(served))
+
+
 def test_nobody_at_the_address_is_said_in_time() -> None:
     with Served() as served:
         url = f"{served.url}?connect_timeout_s=0.2"
@@ -343,3 +370,57 @@ def test_nobody_at_the_address_is_said_in_time() -> None:
             await connect(url)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("topic", ["orders", "+"])
+def test_a_subscription_without_a_name_misses_nothing_while_its_server_is_away(topic: str) -> None:
+    async def scenario(served: Served) -> None:
+        loop = asyncio.get_running_loop()
+        async with served.client() as client, served.client() as other:
+            await other.publish("orders", b"0")
+            await asyncio.sleep(0.01)
+            async with client.subscribe(topic, start="latest") as deliveries:
+                await other.publish("orders", b"1")
+                assert await numbers(deliveries, 1) == [1]
+                await loop.run_in_executor(None, served.stop)
+                await loop.run_in_executor(None, served.start)
+                await other.publish("orders", b"2")
+                await other.publish("orders", b"3")
+                got: list[int] = []
+                while 3 not in got:
+                    got += await numbers(deliveries, 1)
+                assert [n for n in got if n > 1] == [2, 3]
+                assert 0 not in got
+
+    with Served() as served:
+        asyncio.run(scenario(served))
+
+
+def test_the_blocking_twin_goes_on_too() -> None:
+    with Served() as served, connect_blocking(served.url) as client:
+        client.publish("orders", b"0")
+        with client.subscribe("orders", "all") as deliveries:
+            served.cut()
+            client.publish("orders", b"1")
+            for expected in (b"0", b"1"):
+                message = deliveries.receive(timeout_s=20)
+                assert message is not None
+                assert message.body == expected
+                message.ack()
+            deliveries.flush()
+
+
+def test_many_idle_connections_are_no_burden() -> None:
+    async def scenario(served: Served) -> None:
+        idle = [await served.client() for _ in range(200)]
+        async with served.client() as client:
+            for n in range(20):
+                assert (await client.publish("orders", b"%d" % n)).offset == n
+        buffers = [connection.reader.capacity for connection in served.listener.connections]
+        assert sum(buffers) <= 300 * 8 * 1024
+        for each in idle:
+            await each.close()
+        await until(lambda: not served.listener.connections)
+
+    with Served() as served:
+        asyncio.run(scenario(served))

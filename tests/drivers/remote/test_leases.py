@@ -28,6 +28,7 @@ def test_numbers_are_translated_both_ways() -> None:
     assert leases.translate(claim(77, (0, 1))).lease_id == 0
     leases.drop(own)
     assert (leases.number_of(own), leases.own_number(900), len(leases)) == (0, 0, 0)
+    assert leases.translate(claim(own, (0, 1))).lease_id == 900  # a late ack is judged by it
 
 
 def test_what_is_confirmed_is_not_held_any_more() -> None:
@@ -61,6 +62,7 @@ def test_a_return_renames_what_is_kept_and_tells_what_is_lost() -> None:
     assert partly == [(two, ((22, 25),))]
     assert [leases.number_of(own) for own in (one, two, three)] == [101, 102, 0]
     assert leases.held(99) == [Held(101, 0, 1, ((10, 15),)), Held(102, 0, 1, ((20, 22),))]
+    assert leases.translate(claim(three, (30, 31))).lease_id == 3
     again, _ = leases.keep([Kept(101, 7, ((10, 15),))])
     assert again == [two]
     assert leases.number_of(one) == 7

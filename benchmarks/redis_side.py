@@ -1,5 +1,6 @@
 """Redis Streams through redis-py, tuned as its users would."""
 
+import asyncio
 from collections.abc import Sequence
 from importlib import metadata
 from uuid import uuid4
@@ -28,6 +29,7 @@ class RedisSide:
 
     async def open(self) -> None:
         """A stream and its group."""
+        self._free = asyncio.Semaphore(self._connections - 2)
         pool = ConnectionPool.from_url(self._url, max_connections=self._connections)
         self._client = Redis(connection_pool=pool)
         await self._client.xgroup_create(self._name, GROUP, id="0", mkstream=True)
@@ -39,8 +41,9 @@ class RedisSide:
         await self._client.connection_pool.disconnect()
 
     async def publish(self, body: bytes) -> None:
-        """One XADD."""
-        await self._client.xadd(self._name, {BODY: body})
+        """One XADD; when every connection is busy, the next free one."""
+        async with self._free:
+            await self._client.xadd(self._name, {BODY: body})
 
     async def publish_many(self, bodies: Sequence[bytes]) -> None:
         """One pipeline of XADD."""

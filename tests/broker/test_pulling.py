@@ -15,8 +15,8 @@ from penstock.broker.pulling import (
     extend_held,
     find,
     ids_of,
+    is_finished_by,
     is_in_transit,
-    is_last_known,
     same_room,
     starts_of,
 )
@@ -154,15 +154,21 @@ def test_who_looks_sees_from_a_place_that_is_held(broker: Broker) -> None:
     assert [o for part in slices for frame in part.frames for o in frame.offsets] == [1, 2]
 
 
-def test_the_last_delivery_in_the_log_is_known(broker: Broker) -> None:
-    seat = Seat(broker)
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_is_finished_is_known_by_the_attempt_that_finished_it(
+    broker: Broker, qos: int
+) -> None:
+    broker.create_subscription("t", "q", SubscriptionPolicy(qos=qos), None)
+    seat = Seat(broker, "q")
     publish(broker, 1)
     ask_for(broker, seat.consumer, 1)
     number = seat.consumer.subscription.id
+    assert not is_finished_by(broker, number, 0, 0, 1)
+    broker.ack(seat.consumer, [seat.claim()])
     wait = Pending()
     broker.flush(DIRECT, wait)
     broker.engine.settle_down(wait)
-    assert is_last_known(broker, number, 0, 0, 1)
-    assert not is_last_known(broker, number, 0, 0, 2)
-    assert not is_last_known(broker, number, 9, 0, 1)
-    assert not is_last_known(broker, 99, 0, 0, 1)
+    assert is_finished_by(broker, number, 0, 0, 1)
+    assert is_finished_by(broker, number, 0, 0, 2) == (qos == 1)
+    assert not is_finished_by(broker, number, 9, 0, 1)
+    assert not is_finished_by(broker, 99, 0, 0, 1)

@@ -10,7 +10,7 @@ from penstock.journal.memory import MemoryDisk
 from penstock.vocabulary.claims import Held
 from penstock.vocabulary.errors import Closed, InvalidArgument, TopicInUse
 from penstock.vocabulary.message import Kind
-from penstock.vocabulary.policy import Retry, SubscriptionPolicy
+from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 from tests.broker.return_rig import (
     EXACT,
     ONCE,
@@ -22,7 +22,7 @@ from tests.broker.return_rig import (
     trial,
     was,
 )
-from tests.broker.rig import Rig
+from tests.broker.rig import Rig, claim
 
 
 @pytest.fixture
@@ -273,6 +273,45 @@ def test_a_consumer_lost_before_it_was_durable_returns_too(rig: Rig) -> None:
     again = rig.attach(returning=was(rig, worker))
     assert again.bodies == [b"a"]
     assert set(rig.broker.state.attached) == {again.consumer.id}
+
+
+def test_one_lost_before_it_was_durable_gets_nothing_meanwhile(rig: Rig) -> None:
+    other = rig.attach(name="other")
+    worker = rig.attach(is_settled=False)
+    rig.broker.lose(worker.consumer)
+    rig.settle()
+    rig.publish("orders", b"a", b"b")
+    assert other.bodies == [b"a", b"b"]
+
+
+def test_the_timer_looks_when_the_time_is_over(rig: Rig) -> None:
+    woken: list[int] = []
+    rig.engine.wake_timer = lambda: woken.append(1)
+    worker = rig.attach()
+    rig.broker.lose(worker.consumer)
+    assert woken
+    rig.clock.advance(REATTACH_S - 0.2)
+    assert rig.broker.tick() == 200
+    rig.clock.advance(0.2)
+    rig.broker.tick()
+    rig.settle()
+    assert rig.broker.state.attached == {}
+    rig.attach()
+    fresh = rig.crash()
+    fresh.clock.advance(REATTACH_S - 0.2)
+    assert fresh.broker.tick() == 200
+
+
+def test_a_claim_names_its_own_partition(rig: Rig) -> None:
+    rig.broker.create_topic("wide", 2, TopicPolicy())
+    worker = rig.attach("wide")
+    rig.publish("wide", b"a", partition=0)
+    rig.publish("wide", b"b", partition=1)
+    first, second = worker.take()
+    wrong = claim(first)._replace(lease_id=second.lease_id, attempt=7)
+    assert rig.broker.ack(worker.consumer, [wrong])
+    assert not rig.ack(worker, first)
+    assert not rig.ack(worker, second)
 
 
 def test_without_time_to_return_a_loss_is_a_loss() -> None:

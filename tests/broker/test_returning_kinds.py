@@ -1,21 +1,25 @@
 """Consumers of keys and of patterns that return, and what `explain` says meanwhile."""
 
+from collections.abc import Callable
+from contextlib import closing
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
 from penstock.batch import encode_many
 from penstock.batch.frame import Slice
-from penstock.broker.broker import Sink
+from penstock.broker.broker import Broker, Sink
 from penstock.broker.explaining import explain_topic
 from penstock.broker.following import Seat, Wanted
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.delivery.state import Consumer
+from penstock.journal.memory import MemoryDisk
 from penstock.vocabulary.claims import Returning
 from penstock.vocabulary.message import Message
 from penstock.vocabulary.policy import SubscriptionPolicy
 from tests.broker.return_rig import KEYED, REATTACH_S, counts, held, kept_ranges, moved, was
-from tests.broker.rig import NAMED, Rig, Worker
+from tests.broker.rig import NAMED, SETTINGS, Rig, Worker
 
 PATTERN = "sensors/+"
 
@@ -173,6 +177,54 @@ def test_after_a_stop_what_nobody_names_revokes_what_follows_of_its_key(rig: Rig
     counts(fresh, leased=3)
 
 
+def test_a_second_connection_takes_over_all_keys_of_the_first(rig: Rig) -> None:
+    one, two = rig.attach(policy=KEYED, name="one"), rig.attach(policy=KEYED, name="two")
+    publish(rig, *MANY)
+    keys = rig.subscription().keys
+    assert keys is not None
+    before = (keys.holder == one.consumer.id).copy()
+    parts = one.take()
+    again = rig.attach(policy=KEYED, name="one", returning=was(rig, one, *map(held, parts)))
+    assert ((keys.holder == again.consumer.id) == before).all()
+    assert ((keys.target == again.consumer.id) == before).all()
+    assert not keys.is_moving
+    assert not two.revoked
+
+
+def test_whoever_returns_gets_a_fair_share_of_the_keys_again(rig: Rig) -> None:
+    workers = [rig.attach(policy=KEYED, name=f"w{n}") for n in range(3)]
+    publish(rig, *MANY)
+    lost = workers[0]
+    parts = lost.take()
+    assert parts
+    rig.broker.lose(lost.consumer)
+    again = rig.attach(policy=KEYED, name="w0", returning=was(rig, lost, *map(held, parts)))
+    keys = rig.subscription().keys
+    assert keys is not None
+    shares = [int((keys.target == each.consumer.id).sum()) for each in (again, *workers[1:])]
+    assert sum(shares) == 65_536
+    assert all(abs(share - 65_536 // 3) < 2_000 for share in shares)
+
+
+def test_what_a_seek_took_from_one_that_is_away_keeps_its_keys(rig: Rig) -> None:
+    worker = rig.attach(policy=KEYED)
+    publish(rig, "a")
+    part = worker.take_one()
+    other = rig.attach(policy=KEYED, name="other")
+    rig.broker.lose(worker.consumer)
+    rig.broker.seek("orders", "billing", "earliest")
+    rig.settle()
+    rig.wait(1)
+    assert not other.slices  # whoever is away may be at work on it
+    again = rig.attach(policy=KEYED, returning=was(rig, worker, held(part)))
+    assert again.consumer.kept == []
+    assert again.bodies == [b"a0"]
+    assert not other.slices
+    keys = rig.subscription().keys
+    assert keys is not None
+    assert [ghost.consumer for ghost in keys.ghosts] == [again.consumer]
+
+
 # -- patterns ------------------------------------------------------------------------------------
 
 
@@ -239,6 +291,39 @@ def test_after_a_stop_each_topic_of_a_pattern_returns(rig: Rig) -> None:
     again = Legs(fresh, "app", names)
     assert kept_ranges(again.workers["sensors/1"]) == [((0, 1),)]
     assert again.workers["sensors/2"].bodies == [b"b"]
+
+
+# -- threads -------------------------------------------------------------------------------------
+
+
+def wait_for(is_done: Callable[[], object]) -> None:
+    limit = monotonic() + 30
+    while not is_done():
+        assert monotonic() < limit
+        sleep(0.005)
+
+
+def test_the_time_runs_out_by_itself() -> None:
+    disk = MemoryDisk()
+    with closing(Broker.open(disk, SETTINGS, reattach_s=0.05)) as broker:
+        one, two = Worker(), Worker()
+        for worker, name in ((one, "one"), (two, "two")):
+            sink = Sink(DIRECT, worker.receive, worker.closed.append)
+            worker.consumer = broker.attach("orders", "app", None, None, 1, 1 << 26, name, sink)
+        wait_for(lambda: one.consumer.is_attached and two.consumer.is_attached)
+        broker.publish("orders", 0, encode_many([b"a"]), 1, NAMED, 0, 0, DIRECT, Pending())
+        wait_for(lambda: one.slices or two.slices)
+        loser, winner = (one, two) if one.slices else (two, one)
+        broker.lose(loser.consumer)
+        wait_for(lambda: winner.slices)
+        assert winner.slices[0].attempt == 2
+        broker.abandon()
+    with closing(Broker.open(disk, SETTINGS, reattach_s=0.05)) as broker:
+        worker = Worker()
+        sink = Sink(DIRECT, worker.receive, worker.closed.append)
+        worker.consumer = broker.attach("orders", "app", None, None, 1, 1 << 26, "new", sink)
+        wait_for(lambda: worker.slices)
+        assert worker.slices[0].attempt == 3
 
 
 # -- explain -------------------------------------------------------------------------------------

@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.mailbox import DIRECT, Pending
 from penstock.vocabulary.claims import Held
+from penstock.vocabulary.errors import AckRefused
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy
 from penstock.vocabulary.records import Cause
+from penstock.vocabulary.units import UnitWish
 from tests.broker.return_rig import (
     EXACT,
     ONCE,
@@ -19,7 +22,7 @@ from tests.broker.return_rig import (
     trial,
     was,
 )
-from tests.broker.rig import Rig, claim
+from tests.broker.rig import NAMED, Rig, claim
 
 
 @pytest.fixture
@@ -198,6 +201,36 @@ def test_messages_published_after_the_stop_cannot_be_named(rig: Rig) -> None:
     assert other.bodies + again.bodies == [b"a"]
 
 
+def test_no_more_is_believed_than_one_slice_has(rig: Rig) -> None:
+    rig.publish("orders", *(b"x" for _ in range(1500)))
+    worker = rig.attach(credit=1)
+    fresh = rig.crash()
+    far = 1 << 40
+    named = [
+        Held(1, 0, 1, ((0, 1500),)),
+        Held(2, 0, 1, ((0, 1000),)),
+        Held(3, 0, 1, ((1400, 1401), (far, far + 1))),
+        Held(4, 0, 1, ((1401, 1402),)),
+    ]
+    again = fresh.attach(returning=was(rig, worker, *named), credit=1)
+    assert [(each.old_lease_id, each.ranges) for each in again.consumer.kept] == [(2, ((0, 1000),))]
+    counts(fresh, leased=1000, waiting=500)
+
+
+def test_many_scattered_messages_return_in_good_time(rig: Rig) -> None:
+    rig.publish("orders", *(b"x" for _ in range(9000)))
+    worker = rig.attach(credit=9000)
+    parts = worker.take()
+    for part in parts:
+        odd = [(offset, offset + 1) for offset in range(part.start, part.end, 2)]
+        rig.broker.ack(worker.consumer, [claim(part, *odd)])
+    rig.settle()
+    fresh = rig.crash()
+    again = fresh.attach(credit=9000, returning=was(rig, worker, *map(held, parts)))
+    assert sum(len(each) for each in kept_ranges(again)) == 4500
+    counts(fresh, leased=4500, acked=4500, waiting=0)
+
+
 def test_a_second_stop_while_it_waits_changes_nothing(rig: Rig) -> None:
     rig.publish("orders", b"a", b"b")
     one, two = rig.attach(credit=1, name="one"), rig.attach(credit=1, name="two")
@@ -363,6 +396,18 @@ def test_claims_of_units_follow_the_new_lease(rig: Rig) -> None:
     assert fresh.broker.ack(again.consumer, [claim(part)._replace(attempt=2)])
 
 
+def test_a_unit_of_an_earlier_start_is_refused_for_what_was_not_named(rig: Rig) -> None:
+    rig.publish("orders", b"a", b"b")
+    worker = rig.attach(policy=EXACT)
+    part = worker.take_one()
+    fresh = rig.crash()
+    again = fresh.attach(policy=EXACT, credit=1, returning=was(rig, worker))
+    wish = UnitWish(NAMED, 0, 0, [])
+    with pytest.raises(AckRefused, match="it was not named on return"):
+        fresh.broker.commit_unit(wish, [(again.consumer, [claim(part, (1, 2))])], DIRECT, Pending())
+    counts(fresh, leased=1, waiting=1)
+
+
 def test_a_reject_after_the_return_is_final(rig: Rig) -> None:
     rig.publish("orders", b"a")
     worker = rig.attach()
@@ -373,3 +418,66 @@ def test_a_reject_after_the_return_is_final(rig: Rig) -> None:
     fresh.keeper.move_doomed()
     fresh.settle()
     counts(fresh, dead=1)
+
+
+# -- answers that were never heard ---------------------------------------------------------------
+
+
+def test_one_that_did_not_hear_of_its_return_returns_as_it_was(rig: Rig) -> None:
+    rig.publish("orders", b"a", b"b")
+    worker = rig.attach()
+    part = worker.take_one()
+    first = was(rig, worker, held(part))
+    rig.broker.lose(worker.consumer)
+    for _ in range(3):
+        unheard = rig.attach(returning=first)
+        rig.broker.lose(unheard.consumer)
+    again = rig.attach(returning=first)
+    assert kept_ranges(again) == [((0, 2),)]
+    assert trial(rig, 0) == (1, 0, 0, 2, 1)
+    assert not rig.ack(again, moved(again, part))
+    assert len(rig.engine.formers) == 1
+    rig.detach(again)
+    assert not rig.engine.formers
+    counts(rig, acked=2)
+
+
+@pytest.mark.parametrize("stops", [1, 2])
+def test_one_that_did_not_hear_of_its_return_before_a_stop_does_so_too(
+    rig: Rig, stops: int
+) -> None:
+    rig.publish("orders", b"a", b"b")
+    worker = rig.attach()
+    part = worker.take_one()
+    first = was(rig, worker, held(part))
+    fresh = rig
+    for _ in range(stops):
+        fresh = fresh.crash()
+        fresh.attach(returning=first)
+    fresh = fresh.crash()
+    again = fresh.attach(returning=first)
+    assert kept_ranges(again) == [((0, 2),)]
+    assert not fresh.ack(again, moved(again, part))
+    assert set(fresh.broker.state.attached) == {again.consumer.id}
+
+
+def test_one_that_did_not_hear_of_its_return_after_a_stop_returns_as_it_was(rig: Rig) -> None:
+    rig.publish("orders", b"a", b"b")
+    worker = rig.attach()
+    part = worker.take_one()
+    fresh = rig.crash()
+    first = was(rig, worker, held(part))
+    unheard = fresh.attach(returning=first)
+    fresh.broker.lose(unheard.consumer)
+    again = fresh.attach(returning=first)
+    assert kept_ranges(again) == [((0, 2),)]
+    assert not fresh.ack(again, moved(again, part))
+
+
+def test_a_clean_stop_while_it_waits_leaves_it_to_the_next_start(rig: Rig) -> None:
+    rig.publish("orders", b"a", b"b")
+    worker = rig.attach()
+    part = worker.take_one()
+    fresh = rig.crash().restart()
+    again = fresh.attach(returning=was(rig, worker, held(part)))
+    assert kept_ranges(again) == [((0, 2),)]

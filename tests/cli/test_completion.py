@@ -6,6 +6,7 @@ import pytest
 
 from penstock.cli.completion import is_quick, nodes
 from penstock.cli.main import build
+from penstock.client.blocking import connect_blocking
 from tests.cli.conftest import Penstock
 
 ASK = """
@@ -37,7 +38,7 @@ def complete(script: Path, *words: str) -> list[str]:
     ("words", "found"),
     [
         (["to"], ["top", "topics"]),
-        (["topics", ""], ["list", "create", "describe", "alter", "delete"]),
+        (["context", ""], ["add", "use", "list", "remove"]),
         (["--json", "verif"], ["verify"]),
         (["sub", "--kind", "k"], ["key_shared"]),
         (["sub", "x", "--subscr"], ["--subscription"]),
@@ -77,6 +78,9 @@ def test_topic_names_come_only_from_a_broker_that_runs(penstock: Penstock, here:
     assert (answer.code, answer.out, answer.err) == (0, "", "")
     assert not is_quick("memory:")
     assert not is_quick("file:./penstock-data")
+    assert not is_quick("file:./nowhere")
+    with connect_blocking("file:./penstock-data"):
+        assert is_quick("file:./penstock-data")
     assert is_quick("penstock://127.0.0.1:1")
 
 

@@ -182,6 +182,17 @@ def test_a_folder_that_cannot_be_made_is_named(penstock: Penstock, here: Path) -
     assert "is a file, or lies in one" in answer.err
 
 
+def test_a_folder_everybody_may_write_to_is_refused(penstock: Penstock, here: Path) -> None:
+    (here / "open").mkdir()
+    (here / "open").chmod(0o777)
+    answer = penstock(
+        "serve", "--data", "open", "--port", "0", "--http-port", "off", "--line-port", "off"
+    )
+    assert answer.code == 1
+    assert f"chmod 700 {here / 'open'}" in answer.err
+    assert list((here / "open").iterdir()) == []
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "example.org"])
 def test_an_open_address_needs_a_word(penstock: Penstock, host: str) -> None:
     answer = penstock("serve", "--host", host)

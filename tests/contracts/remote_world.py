@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from penstock.client.blocking import BlockingClient
 from penstock.client.client import Client, check_options
+from penstock.drivers.port import Driver
 from penstock.drivers.remote.address import parse
 from penstock.drivers.remote.driver import RemoteDriver
-from penstock.drivers.port import Driver
 from penstock.drivers.remote.opening import Connecting, open_remote
 from penstock.server.frames import FramesListener
 from penstock.server.frames_limits import FramesLimits

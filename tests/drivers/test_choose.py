@@ -7,6 +7,7 @@ import pytest
 
 from penstock.drivers.choose import check_url, open_driver
 from penstock.vocabulary.errors import InvalidArgument, Unsupported
+from tests.drivers.remote.rig import Served
 
 
 @pytest.mark.parametrize("url", ["file:data", "file:./data", "memory:", "memory:shared"])
@@ -40,6 +41,12 @@ def test_a_known_broker_that_is_not_available_yet_is_named(url: str) -> None:
         check_url(url)
 
 
+def test_a_server_is_named_by_its_host() -> None:
+    assert check_url("penstock://127.0.0.1") == "penstock"
+    with pytest.raises(InvalidArgument, match="names no host"):
+        check_url("penstock:")
+
+
 def test_something_that_is_not_text_is_no_url() -> None:
     with pytest.raises(InvalidArgument, match="not 5"):
         check_url(5)  # type: ignore[arg-type]
@@ -47,9 +54,10 @@ def test_something_that_is_not_text_is_no_url() -> None:
 
 def test_each_scheme_opens_its_driver(tmp_path: Path) -> None:
     async def scenario() -> None:
-        for url in (f"file:{tmp_path / 'store'}", "memory:"):
+        for url in (f"file:{tmp_path / 'store'}", "memory:", served.url):
             driver = await open_driver(url)
             assert driver.capabilities.scheme == url.partition(":")[0]
             await driver.close()
 
-    asyncio.run(scenario())
+    with Served() as served:
+        asyncio.run(scenario())

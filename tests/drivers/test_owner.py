@@ -123,6 +123,17 @@ def test_nothing_is_served_until_somebody_comes(tmp_path: Path) -> None:
     assert "penstock-owner" not in {thread.name for thread in threading.enumerate()}
 
 
+def test_without_a_thread_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            OwnerSocket(tmp_path, Echo().serve)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_closing_what_nobody_used_is_quick(tmp_path: Path) -> None:
     echo = Echo()
     OwnerSocket(tmp_path, echo.serve).close()

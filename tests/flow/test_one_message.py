@@ -6,11 +6,20 @@ from pathlib import Path
 import pytest
 
 import penstock
+from tests.drivers.remote.rig import Served
 
 
-@pytest.mark.parametrize("scheme", ["file", "memory"])
+@pytest.mark.parametrize("scheme", ["file", "memory", "penstock"])
 def test_one_message_is_published_delivered_and_acked(scheme: str, tmp_path: Path) -> None:
-    url = f"file:{tmp_path / 'store'}" if scheme == "file" else "memory:flow"
+    if scheme == "penstock":
+        with Served() as served:
+            follow_one_message(served.url)
+    else:
+        follow_one_message(f"file:{tmp_path / 'store'}" if scheme == "file" else "memory:flow")
+
+
+def follow_one_message(url: str) -> None:
+    """Publish, durable, delivered, acked, gone."""
 
     async def scenario() -> None:
         async with penstock.connect(url) as client:

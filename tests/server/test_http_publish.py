@@ -12,7 +12,7 @@ from penstock.server import http_publish
 from penstock.vocabulary.errors import DiskFull
 from penstock.wire.rest_fields import Fields
 from penstock.wire.rest_lines import read_lines
-from tests.server.http_server import BASE, Server, serving
+from tests.server.http_server import BASE, Server, read_answers, serving
 
 LINES = {"content_type": "application/x-ndjson"}
 
@@ -76,6 +76,31 @@ def test_topics_that_are_many_are_forgotten_and_met_again(
             answer = server.post(f"/v1/topics/{topic}/messages", b"x")
             assert (answer.status, answer.json()["duplicate"]) == (200, False)
     assert all(each["published"] == 2 for each in server.get("/v1/topics").json()["topics"])
+
+
+def test_messages_that_come_together_are_stored_together(server: Server) -> None:
+    """In the order they came, each with its own receipt, whatever stands between them."""
+    records = server.broker.stats()["records"]
+    head = b"POST /v1/topics/t/messages HTTP/1.1\r\nhost: x\r\n"
+    plain = head + b"content-length: 3\r\n\r\n%03d"
+    keyed = head + b"penstock-key: k\r\ncontent-length: 3\r\n\r\n%03d"
+    with server.raw() as plainly:
+        plainly.sendall(b"".join((keyed if n == 50 else plain) % n for n in range(100)))
+        answers = [answer.json() for answer in read_answers(plainly, 100)]
+    assert [each["offset"] for each in answers] == list(range(100))
+    found = server.get(f"{BASE}/messages?limit=1000").json()["messages"]
+    assert [int(each["body"]) for each in found] == list(range(100))
+    assert [each["id"] for each in found] == [each["id"] for each in answers]
+    assert server.broker.stats()["records"] - records < 50
+
+
+def test_messages_that_come_together_are_refused_together(server: Server) -> None:
+    server.broker.drain()
+    ask = b"POST /v1/topics/t/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx"
+    with server.raw() as plain:
+        plain.sendall(ask * 20)
+        answers = read_answers(plain, 20)
+    assert [(a.status, a.json()["code"]) for a in answers] == [(503, "draining")] * 20
 
 
 def test_many_messages_of_which_some_are_known(server: Server) -> None:

@@ -158,6 +158,20 @@ def test_looking_takes_nothing(server: Server) -> None:
     assert len(server.pull(wait_s=5)) == 3
 
 
+def test_the_log_shows_what_waits_for_each_subscription(server: Server) -> None:
+    server.put(PLACE)
+    server.put(f"{BASE}/subscriptions/later", {"start": "latest"})
+    server.post(f"{BASE}/messages", b"low", penstock_id="1")
+    server.post(f"{BASE}/messages", b'{"n":2}', penstock_id="2", penstock_priority="5")
+    found = server.get(f"{BASE}/log").json()
+    assert set(found) == {"s", "later"}
+    assert [(each["id"], each["priority"]) for each in found["s"]] == [("2", 5), ("1", 0)]
+    assert all(each["timestamp"] > 1e12 for each in found["s"])
+    assert len(server.get(f"{BASE}/log?limit=1").json()["s"]) == 1
+    assert code(server.get(f"{BASE}/log?limit=0")) == (400, "invalid-argument")
+    assert code(server.get("/v1/topics/no/log")) == (404, "unknown-topic")
+
+
 # -- subscriptions ---------------------------------------------------------------------------------
 
 

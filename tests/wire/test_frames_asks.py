@@ -51,6 +51,10 @@ QUESTIONS: list[Any] = [
     q.ConfirmTime(),
     q.Explain(topic="t", key=b"\xff", id="i"),
     q.Explain(topic="t", key="text"),
+    q.TopicLog("t", 5),
+    q.BeginBackup(),
+    q.ReadBackup("b", "superblock", 0, 512),
+    q.EndBackup("b"),
 ]
 
 

@@ -15,6 +15,7 @@ from penstock.wire.rest_messages import (
     looked_at,
     place_of,
     receipt,
+    receipts,
     shown,
 )
 
@@ -76,6 +77,21 @@ def test_a_receipt_of_a_duplicate_whose_place_is_forgotten_has_none() -> None:
     stored = Stored(None, Durability.SYNCED, is_duplicate=True)
     said = json.loads(receipt("t", 1, stored, "mine", (b"", 0, 0)))
     assert (said["offset"], said["position"], said["id"]) == (None, "", "mine")
+
+
+def test_receipts_of_a_batch_are_those_of_its_messages() -> None:
+    for stored in (
+        Stored(17, Durability.SYNCED, is_duplicate=False),
+        Stored(17, Durability.SYNCED, is_duplicate=True),
+        Stored(17, Durability.WRITTEN, is_duplicate=False, kept=(1, 2)),
+        Stored(None, Durability.SYNCED, is_duplicate=True),
+    ):
+        made = [json.loads(each) for each in receipts('t"', 2, stored, 3, (b"\x01", 2, 14))]
+        assert [each["id"] for each in made] == ["01-2-e", "01-2-f", "01-2-10"]
+        for at, each in enumerate(made):
+            place, is_duplicate = place_of(stored, at)
+            alone = Stored(place, stored.durability, is_duplicate)
+            assert each == json.loads(receipt('t"', 2, alone, each["id"], (b"", 0, 0)))
 
 
 def test_a_receipt_for_many_has_ranges() -> None:

@@ -54,7 +54,7 @@ def test_a_pull_is_told_in_the_body_or_in_the_query() -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["max=0", "max=x", "wait_s=61", "wait_s=nan", "who=me", "consumer=", "consumer=null"]
+    "query", ["max=0", "max=x", "wait_s=61", "wait_s=nan", "who=me", "consumer="]
 )
 def test_pulls_that_make_no_sense_are_refused(query: str) -> None:
     with pytest.raises((InvalidArgument, Refused)):
@@ -64,3 +64,9 @@ def test_pulls_that_make_no_sense_are_refused(query: str) -> None:
 def test_tokens_are_at_least_one() -> None:
     with pytest.raises(InvalidArgument, match="tokens"):
         r.body_of(b'{"tokens":[]}', r.Ack)
+
+
+def test_null_is_not_how_a_query_leaves_something_out() -> None:
+    assert r.query_of("after=3", r.Looking).partition is None
+    with pytest.raises(InvalidArgument, match="leave out"):
+        r.query_of("partition=null", r.Looking)

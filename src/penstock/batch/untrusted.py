@@ -17,6 +17,8 @@ from penstock.vocabulary.limits import BATCH_BYTES_MAX, BATCH_COUNT_MAX
 
 _BIN8: Final = 0xC4
 _BIN16: Final = 0xC5
+_U8_MAX: Final = 0xFF
+_U16_MAX: Final = 0xFFFF
 _BIN8_BYTES: Final = 2
 _BIN16_BYTES: Final = 3
 """Heads of bodies: a byte that says what follows, and the length."""
@@ -75,8 +77,8 @@ def _is_even(data: bytes, start: int, end: int, count: int) -> bool:
         return False
     first = data[start]
     if first == _BIN8:
-        size = bytes((stride - _BIN8_BYTES,)) if stride - _BIN8_BYTES <= 0xFF else b""
-    elif first == _BIN16 and _BIN16_BYTES <= stride <= 0xFFFF:
+        size = bytes((stride - _BIN8_BYTES,)) if stride - _BIN8_BYTES <= _U8_MAX else b""
+    elif first == _BIN16 and _BIN16_BYTES <= stride <= _U16_MAX:
         size = (stride - _BIN16_BYTES).to_bytes(2, "big")
     else:
         return False

@@ -384,7 +384,7 @@ class Broker(Units, Reading):
                 return
             subscription = consumer.subscription
             del engine.consumers[consumer.id]
-            engine.away.pop(consumer, None)
+            self.forget_return(consumer)
             if subscription.consumers and consumer in subscription.consumers:
                 subscription.consumers.remove(consumer)
             if not subscription.consumers:

@@ -15,14 +15,13 @@ from penstock.batch.frame import Frame, Slice, masked
 from penstock.broker.clock import Clock
 from penstock.broker.early import early_publishes
 from penstock.broker.expiring import expire
-from penstock.broker.fetching import cached_frames, read_frames
+from penstock.broker.fetching import cached_frames, read_frames, skip_missing
 from penstock.broker.mailbox import DIRECT, Letter, Mailbox, Pending, Target
 from penstock.broker.once import hand_over_once
 from penstock.broker.retaining import Retaining
 from penstock.delivery import keyed, revoked
 from penstock.delivery.apply import apply, apply_published, topic_ids
 from penstock.delivery.effects import Effects
-from penstock.delivery.leases import close_bits
 from penstock.delivery.offers import Offer
 from penstock.delivery.shared import dispatch
 from penstock.delivery.state import Consumer, Cursor, Lease, Partition, State, Subscription
@@ -35,7 +34,6 @@ from penstock.vocabulary.message import Kind
 from penstock.vocabulary.records import (
     Copied,
     Lost,
-    Outcome,
     Published,
     Record,
     Returned,
@@ -67,6 +65,8 @@ class Engine:
         """Subscriptions with consumers."""
         self.away: dict[Consumer, None] = {}
         """Consumers that lost their connection and may return."""
+        self.formers: dict[tuple[int, int], Consumer] = {}
+        """(generation, id) a consumer returned with; it may not have heard the new one."""
         self.awaiting: dict[Subscription, None] = {}
         """Subscriptions that wait for consumers attached before the broker stopped."""
         self.unsynced = Lock()
@@ -458,23 +458,11 @@ class Engine:
             if frames:
                 _give(lease, frames)
             if not lease.cursor.subscription.is_durable:
-                self._skip_missing(lease, frames)
+                missing = skip_missing(lease, frames)
+                if missing is not None:
+                    self.apply_now(missing)
             elif lost and self.journal.failed is None:
                 self.submit(Lost(partition.topic.id, partition.index, tuple(lost)), None)
-
-    def _skip_missing(self, lease: Lease, frames: list[Frame]) -> None:
-        """An ephemeral consumer holds nothing: what was released before it was read is skipped."""
-        present = {offset for frame in frames for offset in frame.offsets}
-        meant = [o for low, high in lease.unfinished() for o in range(low, high)]
-        missing = [(o, o + 1) for o in meant if o not in present]
-        cursor = lease.cursor
-        for start, end in missing:
-            close_bits(lease, start, end)
-        if missing:
-            cursor.settling += len(missing)
-            topic_id, index = cursor.partition.topic.id, cursor.partition.index
-            number = cursor.subscription.id
-            self.apply_now(Settled(topic_id, index, number, Outcome.DROPPED, tuple(missing)))
 
     def read(
         self, partition: Partition, start: int, end: int

@@ -1,10 +1,11 @@
 """The stored bytes of messages, from memory or from the disk."""
 
 from penstock.batch.frame import Frame, frame_of, masked
+from penstock.delivery.leases import close_bits
 from penstock.delivery.state import Lease, Partition
 from penstock.journal.journal import Journal
 from penstock.vocabulary.errors import RecordDamaged
-from penstock.vocabulary.records import Published
+from penstock.vocabulary.records import Outcome, Published, Settled
 
 
 def cached_frames(journal: Journal, lease: Lease) -> list[Frame] | None:
@@ -55,3 +56,18 @@ def read_frames(
     for low, high in still_held:
         journal.note(f"{partition.topic.name}: messages {low}–{high - 1} cannot be read any more")
     return frames, still_held
+
+
+def skip_missing(lease: Lease, frames: list[Frame]) -> Settled | None:
+    """An ephemeral consumer holds nothing: what was released before it was read is skipped."""
+    present = {offset for frame in frames for offset in frame.offsets}
+    meant = [o for low, high in lease.unfinished() for o in range(low, high)]
+    missing = [(o, o + 1) for o in meant if o not in present]
+    if not missing:
+        return None
+    cursor = lease.cursor
+    for start, end in missing:
+        close_bits(lease, start, end)
+    cursor.settling += len(missing)
+    partition, number = cursor.partition, cursor.subscription.id
+    return Settled(partition.topic.id, partition.index, number, Outcome.DROPPED, tuple(missing))

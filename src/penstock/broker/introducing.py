@@ -25,9 +25,14 @@ def introduce(broker: Broker, topic: str, partition: int, publisher: bytes, epoc
 
 
 def introduce_unit(broker: Broker, wish: UnitWish) -> None:
-    """Makes the publisher of a unit known wherever the unit speaks of it."""
+    """Makes the publisher of a unit known wherever the unit speaks of it.
+
+    Topics are created when missing. Raises what publishing there raises.
+    """
     engine = broker.engine
     with engine.lock:
+        for part in wish.parts:
+            broker.partitions(part.topic)
         book = UnitBook(wish.epoch, engine.clock.wall())
         broker.state.units.setdefault(wish.publisher, book)
         for part in wish.parts:

@@ -12,6 +12,7 @@ from penstock.broker.broker import Broker, Sink
 from penstock.delivery import admin
 from penstock.delivery.members import members_of
 from penstock.delivery.state import Consumer, Subscription, Topic
+from penstock.delivery.tokens import is_stale
 from penstock.vocabulary.claims import Renewal
 from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.limits import MIB
@@ -20,7 +21,6 @@ from penstock.vocabulary.policy import SubscriptionPolicy
 
 PULL_BYTES_MAX: Final = 4 * MIB
 """About so many bytes are handed over in one pull."""
-QOS_2: Final = 2
 NEEDS_NAME: Final = frozenset({Kind.KEY_SHARED, Kind.MULTICAST})
 
 
@@ -135,21 +135,16 @@ def ids_of(broker: Broker, subscription: Subscription) -> set[int]:
         return {subscription.id, *(each.id for each in own)}
 
 
-def is_last_known(
+def is_finished_by(
     broker: Broker, subscription_id: int, partition: int, offset: int, attempt: int
 ) -> bool:
-    """True when the newest delivery in the log is this one, made before the broker's start.
-
-    At QoS 2 what was out when the broker stopped is never known for sure.
-    """
+    """True when a message is finished, at QoS 2 by this very attempt: acking it again is right."""
     with broker.engine.lock:
         subscription = broker.state.subscriptions.get(subscription_id)
-        if subscription is None or subscription.policy.qos == QOS_2:
-            return False
-        if partition >= len(subscription.cursors):
+        if subscription is None or partition >= len(subscription.cursors):
             return False
         cursor = subscription.cursors[partition]
-        return offset in cursor.done or cursor.trial(offset).attempt == attempt
+        return offset in cursor.done and not is_stale(cursor, offset, attempt)
 
 
 def _is_held(consumer: Consumer, renewal: Renewal) -> bool:

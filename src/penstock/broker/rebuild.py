@@ -91,8 +91,8 @@ def restored(state: State, found: list[bytes], clock: Clock) -> Iterator[tuple[T
         if kind == GLOBAL:
             generation, attached, next_ids, upto, extras = rows
             state.generation = generation
-            # Older snapshots do not say which start of the broker attached a consumer.
-            state.attached = {int(k): (v[0], v[1], *v[2:], 0)[:3] for k, v in attached.items()}
+            # Older snapshots know neither which start attached a consumer nor who it was.
+            state.attached = {int(k): (*v, 0, 0)[:4] for k, v in attached.items()}
             state.set_next_ids(next_ids)
             state.ignore_unknown_upto = upto
             restore_state_extras(state, extras)

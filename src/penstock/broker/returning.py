@@ -78,9 +78,8 @@ class Returns:
                 return
             consumer.is_attached = False
             consumer.away_until = engine.clock.now() + self.reattach_ms
-            consumer.deadline = (
-                NEVER  # Its leases stand still: they end with its time at the latest.
-            )
+            # Its leases stand still: they end with its time at the latest.
+            consumer.deadline = NEVER
             consumer.sink = NOWHERE
             engine.away[consumer] = None
             engine.dispatch(consumer.subscription)
@@ -124,9 +123,11 @@ class Returns:
 
     def former(self, returning: Returning | None, name: str) -> Consumer | None:
         """The consumer somebody says to have been, if it has not been given up. Under the lock."""
-        if returning is None or returning.generation != self.state.generation:
+        if returning is None:
             return None
-        found = self.engine.consumers.get(returning.consumer_id)
+        found = self.engine.formers.get(returning[:2])
+        if found is None and returning.generation == self.state.generation:
+            found = self.engine.consumers.get(returning.consumer_id)
         return found if found is not None and found.name == name and not found.is_gone else None
 
     def former_subscription(
@@ -154,7 +155,9 @@ class Returns:
             return
         topic_id = subscription.topic.id
         attached: Record = Attached(topic_id, subscription.id, consumer.id, consumer.name)
-        if was is not None:
+        if was is not None and returning is not None:
+            former = returning.consumer_id
+            attached = Attached(topic_id, subscription.id, consumer.id, consumer.name, former)
             gone = Detached(topic_id, subscription.id, was, engine.clock.wall())
             attached = Unit((attached, gone))
         engine.submit(attached, None)
@@ -166,8 +169,9 @@ class Returns:
     def _resume(self, consumer: Consumer, returning: Returning) -> int | None:
         """Takes over what a consumer had; returns the number it had, when that is known."""
         engine, now = self.engine, self.engine.clock.now()
-        if back.is_awaited(consumer.subscription, consumer.name, returning):
-            resumed = back.resume_from_pool(self.state, consumer, returning, now)
+        number = back.awaited_number(consumer.subscription, consumer.name, returning)
+        if number is not None:
+            resumed = back.resume_from_pool(self.state, consumer, number, returning.held, now)
         else:
             former = self.former(returning, consumer.name)
             if former is None or former.subscription is not consumer.subscription:
@@ -175,17 +179,20 @@ class Returns:
             resumed = back.resume_from(
                 self.state, former, consumer, returning.held, now, engine.clock.wall()
             )
+            number = former.id
             self._dismiss(former)
+        consumer.former = returning[:2]
+        engine.formers[consumer.former] = consumer
         consumer.kept = resumed.kept
         for record in resumed.records:
             self._submit_or_apply(consumer, record)
-        return returning.consumer_id
+        return number
 
     def _dismiss(self, former: Consumer) -> None:
         """Another took its place: whoever still has the old connection is told."""
         engine, subscription = self.engine, former.subscription
         del engine.consumers[former.id]
-        engine.away.pop(former, None)
+        self.forget_return(former)
         assert subscription.consumers is not None
         subscription.consumers.remove(former)
         former.is_gone = True
@@ -194,6 +201,13 @@ class Returns:
             "another connection, which has its messages now"
         )
         former.sink.mailbox.post([(former.sink.on_closed, gone)])
+
+    def forget_return(self, consumer: Consumer) -> None:
+        """A consumer that ends is neither away nor known by an earlier number. Under the lock."""
+        engine = self.engine
+        engine.away.pop(consumer, None)
+        if consumer.former is not None and engine.formers.get(consumer.former) is consumer:
+            del engine.formers[consumer.former]
 
     def count_returns(self) -> dict[str, Any]:
         """Who is waited for, in numbers. Under the lock."""

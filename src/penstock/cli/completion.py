@@ -8,7 +8,6 @@ import asyncio
 import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from penstock.cli.command import Command
@@ -124,9 +123,16 @@ def is_quick(url: str) -> bool:
     if not url.startswith("file:"):
         return url.startswith("penstock")
     from penstock.drivers.embedded import folder_of
-    from penstock.drivers.owner import SOCKET
+    from penstock.journal.disk import FolderDisk
 
-    return Path(folder_of(url) / SOCKET).is_socket()
+    folder = folder_of(url)
+    if not folder.is_dir():
+        return False
+    disk = FolderDisk(folder, is_read_only=True)
+    try:
+        return disk.owner() is not None
+    finally:
+        disk.close()
 
 
 # -- scripts -------------------------------------------------------------------------------------

@@ -21,9 +21,11 @@ from penstock.cli import (
     dead,
     dump,
     explain,
+    gateway,
     logs,
     options,
     peek,
+    pipeline,
     pub,
     restore,
     salvage,
@@ -67,6 +69,8 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
     context.GROUP,
     completion.COMMAND,
     bench.COMMAND,
+    gateway.COMMAND,
+    pipeline.GROUP,
     demo.COMMAND,
 )
 
@@ -83,6 +87,7 @@ EXIT_CODES: Final = {
     "store-in-use": UNREACHABLE,
     "store-too-new": UNREACHABLE,
     "store-damaged": UNREACHABLE,
+    "bad-pipeline-file": USAGE,
 }
 """Exit code of each error code; every other error is simply FAILED."""
 

@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import signal
+import stat
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from pathlib import Path
@@ -224,9 +225,16 @@ class Serving:
 
 
 def _folder(data: str) -> Path:
-    if not data or "\0" in data:
+    """The folder of the store. Raises StorageError when everybody may change what is in it."""
+    if "\0" in data:
         raise StorageError(f"{data!r} names no folder")
-    return Path(data).expanduser().resolve()
+    folder = Path(data).expanduser().resolve()
+    if folder.is_dir() and folder.stat().st_mode & stat.S_IWOTH:
+        raise StorageError(
+            f"everybody on this machine may write to {folder}: `chmod 700 {folder}`, then start "
+            "again"
+        )
+    return folder
 
 
 COMMAND = Command(

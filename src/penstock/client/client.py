@@ -59,7 +59,7 @@ _consumer_numbers: Final = count(1)
 
 
 def connect(url: str, **options: Any) -> "Client":
-    """An unopened client of the broker the URL names: `file:DIR`, `memory:` or `memory:NAME`.
+    """An unopened client of the broker the URL names: `file:DIR`, `memory:`, `penstock://HOST`.
 
     Options: `publisher="name"` publishes under a lasting identity; a later client of that name
     takes it over. Raises InvalidArgument, Unsupported.

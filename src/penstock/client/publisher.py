@@ -22,6 +22,7 @@ from penstock.drivers.port import Answer, Attachment, Driver, UnitDriver
 from penstock.vocabulary import names
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.errors import (
+    Closed,
     InvalidArgument,
     PenstockError,
     PublisherForgotten,
@@ -362,8 +363,9 @@ class Publisher:
                 fate.moved.extend(parcel.indexes)
             else:
                 fate.note(answer)
-                # A store that failed half-way, or a broker that fell silent, leaves its fate open.
-                is_open = isinstance(answer, StorageError | Unconfirmed)
+                # A store that failed half-way, a broker that fell silent and a client that is closed
+                # before its server answers leave the fate of a batch open.
+                is_open = isinstance(answer, StorageError | Unconfirmed | Closed)
                 (fate.unknown if is_open else fate.refused).extend(parcel.indexes)
 
 

@@ -381,7 +381,7 @@ def _delay(cursor: Cursor, start: int, end: int, record: r.Returned, effects: Ef
 
 
 def _attached(state: State, record: r.Attached, effects: Effects) -> None:
-    who = (record.subscription_id, record.consumer, state.generation)
+    who = (record.subscription_id, record.consumer, state.generation, record.former)
     state.attached[record.consumer_id] = who
     state.next_consumer_id = max(state.next_consumer_id, record.consumer_id + 1)
     effects.attached.append(record.consumer_id)
@@ -394,7 +394,7 @@ def _detached(state: State, record: r.Detached, _effects: Effects) -> None:
 
 def _started(state: State, record: r.Started, effects: Effects) -> None:
     state.generation = record.generation
-    for subscription_id, _, _ in state.attached.values():
+    for subscription_id, _, _, _ in state.attached.values():
         members.see(state, subscription_id, record.started_at)
     may_return = {
         number: who
@@ -402,7 +402,7 @@ def _started(state: State, record: r.Started, effects: Effects) -> None:
         if record.is_waiting and who[0] in state.subscriptions
     }
     state.attached = may_return
-    awaited = {subscription_id for subscription_id, _, _ in may_return.values()}
+    awaited = {who[0] for who in may_return.values()}
     for subscription in state.subscriptions.values():
         for cursor in subscription.cursors:
             if cursor.trials:

@@ -85,13 +85,20 @@ class Keys:
         self.is_moving = True
 
     def _join(self, number: int, others: list[int]) -> None:
-        share = len(others) + 1
-        for other in others:
-            slots = np.flatnonzero(self.target == other)
-            self.target[slots[number % share :: share]] = number
         if not others:
             self.target[:] = number
-        self.target[self.holder == number] = number  # whoever returned goes on with what it holds
+            return
+        # Whoever returned goes on with what it holds, and gets what is missing to a fair share.
+        self.target[self.holder == number] = number
+        share = len(others) + 1
+        held = int((self.holder == number).sum())
+        missing = SLOTS // share - held
+        if missing <= 0:
+            return
+        step = share if not held else max(share, round((SLOTS - held) / missing))
+        for other in others:
+            slots = np.flatnonzero(self.target == other)
+            self.target[slots[number % step :: step]] = number
 
     def move(self, subscription: Subscription, now: int) -> None:
         """Moves every slot of which nothing is out to whoever should hold it."""

@@ -6,6 +6,7 @@ knows only what may be out, and who was attached: that lies in a *pool* of the s
 hands out nothing until everybody has returned or the time for it is over.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,7 @@ from penstock.vocabulary.message import Kind
 from penstock.vocabulary.records import Cause, Delivered, Record, Returned
 
 LOST_REASON: Final = "consumer lost"
+PIECE: Final = 4 * SLICE_COUNT_MAX
 SPAN_MAX: Final = 1 << 26
 """From the first to the last message of a lease, in sum over all that one consumer names."""
 Runs = list[tuple[int, int]]
@@ -33,8 +35,8 @@ class Awaiting:
     __slots__ = ("missing", "pool", "until")
 
     def __init__(self, pool: Consumer, until: int) -> None:
-        self.missing: dict[int, tuple[str, int]] = {}
-        """consumer id → (name, generation) of those that have not returned."""
+        self.missing: dict[int, tuple[str, int, int]] = {}
+        """consumer id → (name, generation, former id) of those that have not returned."""
         self.pool = pool
         """Stands for all of them: it holds what was out, and is never handed anything."""
         self.until = until
@@ -43,7 +45,7 @@ class Awaiting:
     @property
     def names(self) -> list[str]:
         """Who has not returned."""
-        return sorted(name for name, _ in self.missing.values())
+        return sorted(name for name, _, _ in self.missing.values())
 
 
 class Resumed(NamedTuple):
@@ -60,7 +62,7 @@ class Resumed(NamedTuple):
 def begin_awaiting(state: State, until: int, sink: Any) -> list[Subscription]:
     """Puts what was out into pools, where consumers of the log may return."""
     found: dict[Subscription, None] = {}
-    for number, (subscription_id, name, generation) in state.attached.items():
+    for number, (subscription_id, name, generation, former) in state.attached.items():
         subscription = state.subscriptions[subscription_id]
         awaiting = subscription.awaiting
         if awaiting is None:
@@ -71,23 +73,38 @@ def begin_awaiting(state: State, until: int, sink: Any) -> list[Subscription]:
             for cursor in subscription.cursors:
                 _fill_pool(state, pool, cursor)
             found[subscription] = None
-        awaiting.missing[number] = (name, generation)
+        awaiting.missing[number] = (name, generation, former)
     return list(found)
 
 
 def _fill_pool(state: State, pool: Consumer, cursor: Cursor) -> None:
     """What was out when the broker stopped is leased to the pool, and no longer waits."""
     out: Runs = []
+    parts: dict[tuple[int, int], Runs] = {}
     for start, end, found in cursor.trials.items() if cursor.trials else ():
-        attempt, is_out = found[0], found[4]
-        for low, high in list(cursor.done.gaps(start, end)) if is_out else ():
-            out.append((low, high))
-            for at in range(low, high, SLICE_COUNT_MAX):
-                upto = min(high, at + SLICE_COUNT_MAX)
-                lease = _lease(state, pool, cursor, [(at, upto)], attempt, NEVER)
-                lease.is_alone = is_out > 1
+        if found[4]:
+            gaps = list(cursor.done.gaps(start, end))
+            out += gaps
+            parts.setdefault((found[0], found[4]), []).extend(gaps)
+    for (attempt, is_out), runs in parts.items():
+        for some in _pieces(runs):
+            _lease(state, pool, cursor, some, attempt, NEVER).is_alone = is_out > 1
     if out and cursor.ready:
         cursor.ready = outside(cursor.ready, out) or None
+
+
+def _pieces(runs: Runs) -> Iterator[Runs]:
+    """Rising ranges in pieces that span no more than a lease of a few slices does."""
+    some: Runs = []
+    for start, end in runs:
+        for low in range(start, end, PIECE):
+            high = min(end, low + PIECE)
+            if some and high - some[0][0] > PIECE:
+                yield some
+                some = []
+            some.append((low, high))
+    if some:
+        yield some
 
 
 def outside(rows: Iterable[tuple[int, int]], holes: Runs) -> Runs:
@@ -109,22 +126,34 @@ def outside(rows: Iterable[tuple[int, int]], holes: Runs) -> Runs:
     return left
 
 
-def is_awaited(subscription: Subscription, name: str, returning: Returning) -> bool:
-    """True for a consumer the log knows under this name, attached by that start of the broker."""
-    awaiting = subscription.awaiting
-    known = None if awaiting is None else awaiting.missing.get(returning.consumer_id)
-    return known is not None and known[0] == name and known[1] in (0, returning.generation)
+def awaited_number(subscription: Subscription, name: str, returning: Returning) -> int | None:
+    """The number under which the log knows a consumer that returns; None when it does not.
+
+    It may have returned before without hearing its new number: then it gives the former one.
+    """
+    missing = {} if subscription.awaiting is None else subscription.awaiting.missing
+    number = returning.consumer_id
+    known = missing.get(number)
+    if known is not None:
+        is_his = known[0] == name and known[1] in (0, returning.generation)
+        return number if is_his else None
+    for other, (other_name, generation, former) in missing.items():
+        if former == number and other_name == name and returning.generation <= generation:
+            return other
+    return None
 
 
-def resume_from_pool(state: State, consumer: Consumer, returning: Returning, now: int) -> Resumed:
+def resume_from_pool(
+    state: State, consumer: Consumer, number: int, named: list[Held], now: int
+) -> Resumed:
     """Gives a consumer the log knows what it names, as far as that may be out with it."""
     subscription = consumer.subscription
     awaiting = subscription.awaiting
     assert awaiting is not None
-    del awaiting.missing[returning.consumer_id]
+    del awaiting.missing[number]
     kept: list[tuple[int, Lease]] = []
     records: list[Record] = []
-    for held in _sound(subscription, returning.held):
+    for held in _sound(subscription, named):
         cursor = subscription.cursors[held.partition]
         if held.lease_id < cursor.voided:
             continue
@@ -164,15 +193,16 @@ def _sound(subscription: Subscription, held: list[Held]) -> Iterator[Held]:
 
 def _out_of_pool(pool: Consumer, cursor: Cursor, held: Held) -> Runs:
     """The log has this attempt, and nobody else has named it."""
-    first, last = held.ranges[0][0], held.ranges[-1][1]
+    ends = [high for _, high in held.ranges]
     found: Runs = []
     for lease in list(pool.leases.values()):
-        is_meant = lease.cursor is cursor and lease.attempt == held.attempt
-        if is_meant and lease.start < last and first < lease.end:
-            for low, high in held.ranges:
-                if low < lease.end and lease.start < high:
-                    found += close_bits(lease, max(low, lease.start), min(high, lease.end))
-    return found
+        if lease.cursor is not cursor or lease.attempt != held.attempt:
+            continue
+        for low, high in held.ranges[bisect_right(ends, lease.start) :]:
+            if low >= lease.end:
+                break
+            found += close_bits(lease, max(low, lease.start), min(high, lease.end))
+    return sorted(found)
 
 
 def _out_of_line(cursor: Cursor, held: Held) -> Runs:
@@ -249,8 +279,11 @@ def resume_from(
     """Gives a consumer what it still holds of what it had; the rest never reached it."""
     subscription = consumer.subscription
     kept: list[tuple[int, Lease]] = []
+    unheard = {each.old_lease_id: each.lease_id for each in former.kept}
     for each in _sound(subscription, held):
-        lease = former.leases.get(each.lease_id)
+        # One that returned before and did not hear so names its leases as they were then.
+        number = each.lease_id if each.lease_id in former.leases else unheard.get(each.lease_id, 0)
+        lease = former.leases.get(number)
         is_his = lease is not None and lease.is_out and lease.attempt == each.attempt
         if lease is None or not is_his or lease.cursor.partition.index != each.partition:
             continue
@@ -277,13 +310,18 @@ def resume_from(
         if isinstance(record, Returned):
             cursor = subscription.cursors[record.partition]
             records += settle.revoke(consumer, cursor, list(record.ranges), now_wall)
-    _inherit_ghosts(former, consumer)
+    _inherit(former, consumer)
     return Resumed(_kept(consumer, kept), records)
 
 
-def _inherit_ghosts(former: Consumer, consumer: Consumer) -> None:
+def _inherit(former: Consumer, consumer: Consumer) -> None:
+    """Kind `key_shared`: the keys it has are its own under the new number."""
     keys = consumer.subscription.keys
-    for ghost in () if keys is None else keys.ghosts:
+    if keys is None:
+        return
+    keys.holder[keys.holder == former.id] = consumer.id
+    keys.is_moving = True
+    for ghost in keys.ghosts:
         if ghost.consumer is former:
             ghost.consumer = consumer
 

@@ -298,9 +298,10 @@ class Consumer:
     """One connected reader of a subscription. All volatile."""
 
     __slots__ = (
-        "away_until", "credit", "credit_bytes", "deadline", "generation", "id", "is_attached",
-        "is_gone", "is_isolated", "is_saving", "kept", "leases", "name", "outstanding",
-        "outstanding_bytes", "pending_reads", "pending_strict", "sink", "subscription",
+        "away_until", "credit", "credit_bytes", "deadline", "former", "generation", "id",
+        "is_attached", "is_gone", "is_isolated", "is_saving", "kept", "leases", "name",
+        "outstanding", "outstanding_bytes", "pending_reads", "pending_strict", "sink",
+        "subscription",
     )  # fmt: skip
 
     def __init__(
@@ -330,6 +331,8 @@ class Consumer:
         """Monotonic ms until which what it holds waits for its connection; 0 = it is connected."""
         self.generation = 0
         """The start of the broker that attached it."""
+        self.former: tuple[int, int] | None = None
+        """(generation, id) it returned with."""
         self.kept: list[Kept] = []
         """What it still holds of what it had before it returned."""
 
@@ -422,8 +425,8 @@ class State:
         self.next_consumer_id = 1
         self.next_lease_id = 1
         self.generation = 0
-        self.attached: dict[int, tuple[int, str, int]] = {}
-        """consumer id → (subscription id, name, generation) of consumers attached in the log."""
+        self.attached: dict[int, tuple[int, str, int, int]] = {}
+        """Consumers attached in the log: id → (subscription id, name, generation, former id)."""
         self.shared: dict[object, object] = {}
         """One object for each policy and subscription name in use: most are the same."""
         self.units: dict[bytes, UnitBook] = {}

@@ -222,7 +222,7 @@ def _listen(folder: Path, broker: Broker) -> OwnerSocket | None:
 
     try:
         return OwnerSocket(folder, serve)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # no sockets there, or no more threads
         log.info("other processes cannot use the store %s: %s", folder, error)
         return None
 

@@ -85,7 +85,12 @@ class OwnerSocket:
         self._stopped: asyncio.Event | None = None
         self._is_closed = False
         self._thread = Thread(target=self._run, name="penstock-owner", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self.forget()
+            remove_socket(folder)
+            raise
 
     def _run(self) -> None:
         poll = select.poll()

@@ -47,7 +47,7 @@ class Connection(asyncio.BufferedProtocol):
         self._heard_at = 0.0
         self._asked_at = 0.0
         self._begun = (-1, 0.0, 0)
-        """Number of the frame that has begun, when it was first seen so, and with how many bytes."""
+        """Number of the frame that has begun, when that was first seen, and with how many bytes."""
         self._stuck: tuple[float, int] | None = None
         """Since when too little was taken, and how much waited then."""
 
@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
             )
             self.refuse(error, f"there are {most} connections")
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - what asyncio calls
         return self.reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stuck = None
         self.flush()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as above
         self.is_closed = True
         self._out.clear()
         self.listener.remove(self)

@@ -22,8 +22,10 @@ class FramesLimits(msgspec.Struct, frozen=True, kw_only=True):
     write_s: float = 10.0
     """A connection that takes less than the least rate for so long is dropped."""
     attachments_max: int = 1_000
-    legs_max: int = 10_000
+    legs_max: int = 4_000
     """Topics that the patterns of one connection match."""
+    leg_bytes_max: int = 256 * KIB
+    """Most bytes that may be unsettled of each of them."""
     credit_bytes_max: int = 8 * MIB
     """Most bytes one consumer may have unsettled; more is not refused, only not given."""
     credit_bytes_total: int = 64 * MIB

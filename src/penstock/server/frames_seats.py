@@ -39,6 +39,7 @@ class Seat:
         self._early: list[Callable[[], None]] | None = []
         self._is_left = False
         self.granted = 0
+        """Bytes it may have unsettled."""
 
     # -- joining ---------------------------------------------------------------------------------
 
@@ -49,11 +50,7 @@ class Seat:
 
     def join(self, broker: Broker) -> Any:
         """Attaches; returns the consumer. In a thread that may wait."""
-        return join(broker, self._wish, self._granted_wish(), self.sink())
-
-    def _granted_wish(self) -> int:
-        self.granted = self._session.grant(self._wish.credit_bytes)
-        return self.granted
+        return join(broker, self._wish, self.granted, self.sink())
 
     def joined(self, found: Any) -> None:
         """The broker's answer. On the loop."""
@@ -200,7 +197,7 @@ class Pattern:
     def join(self, broker: Broker) -> Follower:
         """Follows the pattern. In a thread that may wait."""
         wish = self._wish
-        granted = self._session.grant(wish.credit_bytes, is_leg=True)
+        granted = self._session.leg_bytes(wish.credit_bytes)
         wanted = Wanted(
             wish.topic, wish.subscription, wish.policy, wish.start, wish.credit, granted,
             wish.consumer, self._legs,

@@ -219,14 +219,17 @@ class Session:
 
     # -- consume ---------------------------------------------------------------------------------
 
-    def grant(self, asked: int, *, is_leg: bool = False) -> int:
+    def _grant(self, asked: int) -> int:
         """How many unsettled bytes one more consumer may have."""
         can = self._listener.limits
-        most = min(asked, can.credit_bytes_max // 8 if is_leg else can.credit_bytes_max)
         left = can.credit_bytes_total - self._granted
-        given = max(1, min(most, max(left, can.credit_bytes_min)))
+        given = max(1, min(asked, can.credit_bytes_max, max(left, can.credit_bytes_min)))
         self._granted += given
         return given
+
+    def leg_bytes(self, asked: int) -> int:
+        """How many unsettled bytes each topic of a pattern may have."""
+        return max(1, min(asked, self._listener.limits.leg_bytes_max))
 
     def leg_channel(self) -> int:
         """A channel for one more topic of a pattern. In any thread, under the broker's lock."""
@@ -249,6 +252,7 @@ class Session:
             return
         self._attachments += 1
         seat = self.seats[number] = Seat(self, number, wish)
+        seat.granted = self._grant(wish.credit_bytes)
         self._listener.run(partial(seat.join, self.broker), seat.joined)
 
     def forget(self, seat: Seat) -> None:
@@ -348,13 +352,13 @@ class Session:
         )
 
     def _answered(self, number: int, found: Any) -> None:
-        if self._asks == self._listener.limits.asks_max:
-            self._connection.go_on()
         self._asks -= 1
         if isinstance(found, BaseException):
             self.fail(number, found)
         else:
             self.send_pieces(found)
+        if self._asks == self._listener.limits.asks_max - 1:
+            self._connection.go_on()
 
     def ping(self, _flags: int, number: int, _payload: memoryview) -> None:
         """PING: PONG with the broker's time."""

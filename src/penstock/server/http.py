@@ -99,7 +99,7 @@ class HttpListener:
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time
         self.mailbox = LoopMailbox(self.loop, self._abandon)
-        self.publishing = Publishing(self.broker, self.mailbox)
+        self.publishing = Publishing(self.broker, self.mailbox, self.loop)
         key = key_of(self.broker.journal.store_id)
         self.seats = Seats(self.broker, self.mailbox, self.loop, key)
         self._routes = Routes(self)

@@ -235,6 +235,7 @@ class Connection(asyncio.Protocol):
             return
         if work is not None:
             exchange.task = self.listener.loop.create_task(_run(exchange, work))
+            self.listener.keep(exchange.task)
 
     def _answer_early(self, exchange: Exchange, error: Exception) -> None:
         """Answers before the body came; a large one is not waited for."""
@@ -271,6 +272,8 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         """Sends every answer whose turn it is."""
         self._is_flushing = False
+        if self._is_gone:
+            return  # whoever waits is told so when the connection is lost
         waiting = self.waiting
         ready: list[bytes] = []
         is_last = False
@@ -282,7 +285,7 @@ class Connection(asyncio.Protocol):
                 break
             waiting.popleft()
             is_last = exchange.is_close
-        if ready and self._transport is not None and not self._transport.is_closing():
+        if ready:
             self._transport.write(b"".join(ready) if len(ready) > 1 else ready[0])
         if is_last:
             self.end()

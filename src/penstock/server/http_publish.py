@@ -7,20 +7,27 @@ that repeats a request after a failure gives its messages ids.
 import os
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
+from penstock.batch import encode_many
 from penstock.broker.broker import Broker
 from penstock.broker.loop_mailbox import LoopMailbox
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import PenstockError, PublisherForgotten, StaleMap, Unavailable
-from penstock.vocabulary.limits import PENDING_BYTES_MAX
+from penstock.vocabulary.limits import MIB, PENDING_BYTES_MAX
 from penstock.wire.rest_fields import Fields, partition_of
 from penstock.wire.rest_lines import Bulk, Parcel, pack
-from penstock.wire.rest_messages import bulk_receipt, receipt
+from penstock.wire.rest_messages import bulk_receipt, receipt, receipts
 
 TOPICS_MAX: Final = 100_000
 """Topics whose numbers are remembered; the oldest is given up under a new epoch."""
 RETRIES_MAX: Final = 5
+GATHER_COUNT: Final = 1_000
+GATHER_BYTES: Final = 1 * MIB
+"""Messages that go together are at most about so many."""
+PLAIN: Final = Fields(None)[1:]
+"""What a message has besides its body when it has nothing."""
 
 Answer = Callable[[Any], None]
 
@@ -36,10 +43,21 @@ class Route:
         self.turn = 0
 
 
+class Gathered:
+    """Plain messages for one topic that came in the same round of the loop: they go together."""
+
+    __slots__ = ("bodies", "replies", "size")
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.replies: list[Answer] = []
+        self.size = 0
+
+
 class Publishing:
     """One listener's publishing side. Belongs to its loop."""
 
-    def __init__(self, broker: Broker, mailbox: LoopMailbox) -> None:
+    def __init__(self, broker: Broker, mailbox: LoopMailbox, loop: AbstractEventLoop) -> None:
         drawn = os.urandom(16)
         self.id = bytes((drawn[0] & 0xFE,)) + drawn[1:]
         """Even: drawn at random, not made from a name."""
@@ -47,9 +65,20 @@ class Publishing:
         self._mailbox = mailbox
         self._epoch = 0
         self._routes: dict[str, Route] = {}
+        self._loop = loop
+        self._gathered: dict[str, Gathered] = {}
 
     def publish(self, topic: str, fields: Fields, reply: Answer) -> None:
-        """Stores one message; `reply` gets its receipt as JSON, or an error. Raises both too."""
+        """Stores one message; `reply` gets its receipt as JSON, or an error, which is also raised.
+
+        What is only a body waits for others until the end of this round of the loop.
+        """
+        body = fields.body
+        if body is not None and fields[1:] == PLAIN:
+            self._gather(topic, body, reply)
+            return
+        if topic in self._gathered:
+            self._send_gathered(topic)  # what came first goes first
         batch = fields.encode()
         self._when_room(reply, lambda: self._publish_one(topic, fields, batch, reply, 0))
 
@@ -72,11 +101,60 @@ class Publishing:
 
         source.extend(self._send(topic, route, Parcel(partition, batch, (0,)), answer))
 
+    def _gather(self, topic: str, body: bytes, reply: Answer) -> None:
+        gathered = self._gathered.get(topic)
+        if gathered is None:
+            gathered = self._gathered[topic] = Gathered()
+            self._loop.call_soon(self._send_gathered, topic)
+        gathered.bodies.append(body)
+        gathered.replies.append(reply)
+        gathered.size += len(body)
+        if len(gathered.bodies) >= GATHER_COUNT or gathered.size >= GATHER_BYTES:
+            self._send_gathered(topic)
+
+    def _send_gathered(self, topic: str) -> None:
+        gathered = self._gathered.pop(topic, None)
+        if gathered is None:
+            return  # it was full, or something had to go behind it
+        batch = encode_many(gathered.bodies)
+
+        def refuse(error: Any) -> None:
+            for reply in gathered.replies:
+                reply(error)
+
+        go = partial(self._publish_gathered, topic, gathered, batch, refuse, 0)
+        _try(refuse, lambda: self._when_room(refuse, go))
+
+    def _publish_gathered(
+        self, topic: str, gathered: Gathered, batch: bytes, refuse: Answer, tries: int
+    ) -> None:
+        route, partitions = self._route(topic)
+        route.turn += 1
+        partition = route.turn % partitions
+        source: list[int] = []
+
+        def answer(stored: Any) -> None:
+            if isinstance(stored, StaleMap) and tries < RETRIES_MAX:
+                again = partial(self._publish_gathered, topic, gathered, batch, refuse, tries + 1)
+                _try(refuse, again)
+            elif isinstance(stored, Exception):
+                refuse(stored)
+            else:
+                place = (self.id, source[0], source[1])
+                made = receipts(topic, partition, stored, len(gathered.replies), place)
+                for reply, said in zip(gathered.replies, made, strict=True):
+                    reply(said)
+
+        parcel = Parcel(partition, batch, range(len(gathered.bodies)))
+        source.extend(self._send(topic, route, parcel, answer))
+
     async def publish_many(self, topic: str, found: Bulk, loop: AbstractEventLoop) -> bytes:
         """Stores many messages; returns their receipt as JSON.
 
         Raises what went wrong; its details tell what was stored nevertheless.
         """
+        if topic in self._gathered:
+            self._send_gathered(topic)
         ready: Future[Any] = loop.create_future()
         self._when_room(ready.set_result, lambda: ready.set_result(None))
         _raise(await ready)

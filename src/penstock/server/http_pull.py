@@ -19,8 +19,8 @@ from penstock.broker.pulling import (
     extend_held,
     find,
     ids_of,
+    is_finished_by,
     is_in_transit,
-    is_last_known,
     same_room,
 )
 from penstock.vocabulary.claims import Claim, Refusal, Renewal
@@ -252,7 +252,7 @@ class Seats:
     def extend(self, topic: str, name: str, texts: list[str], seconds: float) -> int:
         """Gives deliveries more time and returns how many. Raises NotLeased."""
         refused: list[Refusal] = []
-        tokens = self._tokens(topic, name, texts, refused)
+        tokens = self._tokens(topic, name, texts, refused, may_repeat=False)
         for seat, claims in self._claims(topic, name, tokens):
             for claim in claims:
                 renewals = [Renewal(claim.lease_id, low, high) for low, high in claim.ranges]
@@ -286,9 +286,13 @@ class Seats:
         return count
 
     def _tokens(
-        self, topic: str, name: str, texts: list[str], refused: list[Refusal]
-    ) -> list[Token]:
-        """The tokens that mean this subscription. All are read before anything is done."""
+        self, topic: str, name: str, texts: list[str], refused: list[Refusal], *,
+        may_repeat: bool = True,
+    ) -> list[Token]:  # fmt: skip
+        """The tokens that mean this subscription. All are read before anything is done.
+
+        One from before the broker's start is good for one thing: to hear again that it is done.
+        """
         tokens = [read_token(text, self._key) for text in texts]
         subscription = find(self.broker, topic, name)
         allowed = ids_of(self.broker, subscription)
@@ -298,45 +302,33 @@ class Seats:
             why = ""
             if token.subscription_id not in allowed:
                 why = "the token is of another subscription"
-            elif token.generation != generation and not self._is_valid_still(token):
+            elif token.generation == generation:
+                found.append(token)
+            elif not (may_repeat and self._is_done(token)):
                 why = "the broker was started again since: it is delivered again"
             if why:
                 refused.append(Refusal(token.partition, token.offset, why))
-            else:
-                found.append(token)
         return found
 
-    def _is_valid_still(self, token: Token) -> bool:
-        """True for a token from before the broker's start whose delivery is the last one known."""
+    def _is_done(self, token: Token) -> bool:
         place = (token.subscription_id, token.partition, token.offset)
-        return is_last_known(self.broker, *place, token.attempt)
+        return is_finished_by(self.broker, *place, token.attempt)
 
     def _claims(self, topic: str, name: str, tokens: list[Token]) -> list[tuple[Seat, list[Claim]]]:
         """Claims by the seat that can settle them.
 
-        A token of an earlier start of the broker, or of a consumer that left, is late: it is good
-        as long as its message was not handed out again. Such claims name no lease.
+        The token of a consumer that left is late: it is good as long as its message was not
+        handed out again, and any consumer of the subscription can settle it.
         """
-        generation = self.broker.state.generation
-        found: list[tuple[Seat, list[Claim]]] = []
-        late: list[Token] = []
-        timely: list[Token] = []
-        for token in tokens:
-            if token.generation == generation and token.consumer_id in self._by_id:
-                timely.append(token)
-            elif token.generation == generation:
-                late.append(token)
-            else:
-                # Leases are numbered anew by each start: a number from before means nothing now.
-                late.append(token._replace(lease_id=0, consumer_id=0))
-        found += [(self._by_id[number], claims) for number, claims in claims_of(timely).items()]
+        timely = [token for token in tokens if token.consumer_id in self._by_id]
+        late = [token for token in tokens if token.consumer_id not in self._by_id]
+        found = [(self._by_id[number], claims) for number, claims in claims_of(timely).items()]
         by_subscription: dict[int, list[Token]] = {}
         for token in late:
             by_subscription.setdefault(token.subscription_id, []).append(token)
         for number, group in by_subscription.items():
             seat = self._any_seat(topic, name, number)
-            for claims in claims_of(group).values():
-                found.append((seat, claims))
+            found += [(seat, claims) for claims in claims_of(group).values()]
         return found
 
     def _any_seat(self, topic: str, name: str, subscription_id: int) -> Seat:

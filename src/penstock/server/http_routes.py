@@ -83,6 +83,7 @@ class Routes:
                 }
             ),
             (*topic, "messages"): Route({"POST": self._publish, "GET": self._peek}, is_json=False),
+            (*topic, "log"): Route({"GET": self._log}),
             (*topic, "stream"): Route({"GET": self._stream}),
             (*topic, "subscriptions"): Route({"GET": self._subscriptions}),
             place: Route(
@@ -261,6 +262,12 @@ class Routes:
             found = await self._ask(q.Peek(topic, wish.limit, wish.partition, wish.after))
         pieces = [Piece(partition, frame, 0, len(frame.offsets)) for partition, frame in found]
         _reply_messages(exchange, topic, pieces, looked_at)
+
+    async def _log(self, exchange: Exchange) -> None:
+        wish = r.query_of(exchange.query, r.Log)
+        exchange.reply(
+            200, _encode(await self._ask(q.TopicLog(exchange.names["topic"], wish.limit)))
+        )
 
     async def _stream(self, exchange: Exchange) -> None:
         await stream(self._listener, exchange)

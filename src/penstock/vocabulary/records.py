@@ -243,6 +243,8 @@ class Attached(msgspec.Struct, frozen=True):
     subscription_id: int
     consumer_id: int
     consumer: str
+    former: int = 0
+    """The number it returned with; it may not have heard the new one. 0 = it is new."""
 
 
 class Detached(msgspec.Struct, frozen=True):

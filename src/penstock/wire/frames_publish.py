@@ -53,7 +53,7 @@ class Publish(NamedTuple):
     refusals: int
 
 
-def publish_head(  # noqa: PLR0913, PLR0917 - the hot path: no object per call
+def publish_head(
     topic: bytes, partition: int, count: int, publisher: bytes, epoch: int, sequence: int,
     partitions: int, refusals: int,
 ) -> bytes:  # fmt: skip

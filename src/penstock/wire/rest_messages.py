@@ -166,6 +166,27 @@ def receipt(
     )
 
 
+def receipts(
+    topic: str, partition: int, stored: Stored, count: int, source: tuple[bytes, int, int]
+) -> Iterator[bytes]:
+    """The receipt of each message of a batch without given ids, as JSON."""
+    publisher, epoch, sequence = source
+    if stored.base is None or stored.is_duplicate or stored.kept is not None:
+        for at in range(count):
+            place, is_duplicate = place_of(stored, at)
+            one = Stored(place, stored.durability, is_duplicate)
+            yield receipt(topic, partition, one, None, (publisher, epoch, sequence + at))
+        return
+    start = b'{"topic":%b,"partition":%d,"offset":' % (_encode(topic), partition)
+    id_start = render_id(publisher, epoch, 0)[:-1].encode()
+    end = b'","durability":"%b","duplicate":false}' % stored.durability.value.encode()
+    for at in range(count):
+        offset = stored.base + at
+        yield b'%b%d,"position":"%d:%d","id":"%b%x%b' % (
+            start, offset, partition, offset, id_start, sequence + at, end,
+        )  # fmt: skip
+
+
 def bulk_receipt(topic: str, sent: Sequence[tuple[Parcel, Stored]]) -> bytes:
     """The receipt for many messages as JSON: ranges of offsets, not one object a message."""
     ranges: list[Range] = []

@@ -120,6 +120,14 @@ def _own_schemas() -> dict[str, Any]:
             },
             "additionalProperties": False,
         },
+        "Log": {
+            "type": "object",
+            "description": "Subscription → its messages in the order they come.",
+            "additionalProperties": {
+                "type": "array",
+                "items": _described("timestamp", "priority", "msg", "id"),
+            },
+        },
         "Topic": _described("topic", "partitions", "messages", "published", "policy"),
         "Subscription": _described("topic", "subscription", "kind", "policy"),
         "Explanation": _described("reason", "text"),
@@ -216,6 +224,13 @@ def _paths() -> dict[str, Any]:
         },
         topic: {"parameters": [_at("topic")], **_topic()},
         topic + "/messages": {"parameters": [_at("topic")], **_publishing()},
+        topic + "/log": {
+            "parameters": [_at("topic")],
+            "get": _operation(
+                "log", "messages", "What every subscription has not finished, in order",
+                {200: _json(_ref("Log"))}, (404,), parameters=_query(r.Log),
+            ),
+        },
         topic + "/stream": {"parameters": [_at("topic")], "get": _stream()},
         topic + "/subscriptions": {
             "parameters": [_at("topic")],

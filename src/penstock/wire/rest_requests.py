@@ -136,6 +136,12 @@ class Looking(_Body):
     after: Annotated[int, Meta(ge=0, le=2**62)] = 0
 
 
+class Log(_Body):
+    """How many messages of each subscription to show."""
+
+    limit: Annotated[int, Meta(ge=1, le=limits.TOPIC_LOG_MAX)] = 100
+
+
 class Question(_Body):
     """Which message, key or consumer does not move."""
 

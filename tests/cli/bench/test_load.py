@@ -89,9 +89,25 @@ def test_a_hanging_publish_does_not_stop_the_ones_after_it(monkeypatch: pytest.M
 def test_what_is_lost_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     _use(monkeypatch, Slow(loses=True))
     plan = Plan(messages=20, rate=200.0, size=20, batch=10)
-    assert load.latency(plan)["lost"] == 1
+    found = load.latency(plan)
+    assert (found["lost"], found["delivered"].count) == (1, 19)
     _use(monkeypatch, Slow(loses=True))
     assert load.end_to_end(plan)["lost"] == 1
+
+
+@pytest.mark.parametrize("fails_at", [1, 20])
+def test_a_failing_publish_is_never_a_quick_one(
+    fails_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(Slow):
+        async def publish(self, body: bytes) -> None:
+            await super().publish(body)
+            if int(body[:12]) == fails_at - 1:
+                raise ConnectionError("the broker is gone")
+
+    _use(monkeypatch, Failing())
+    with pytest.raises(ConnectionError, match="the broker is gone"):
+        load.latency(Plan(messages=20, rate=500.0, size=20))
 
 
 @pytest.mark.parametrize("work", [load.consume, load.end_to_end, load.latency])

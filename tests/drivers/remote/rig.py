@@ -98,5 +98,5 @@ class Served:
 async def until(is_true: Callable[[], bool], timeout_s: float = WAIT_S_MAX) -> None:
     """Returns when something is true."""
     async with asyncio.timeout(timeout_s):
-        while not is_true():
+        while not is_true():  # noqa: ASYNC110 - what is waited for happens in other threads
             await asyncio.sleep(0.002)

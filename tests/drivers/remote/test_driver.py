@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock.client.blocking import connect_blocking
 from penstock.client.client import Client, connect
 from penstock.client.deliveries import Deliveries
 from penstock.vocabulary.errors import AckRefused, Closed, Unavailable
@@ -136,8 +137,10 @@ def test_nacks_and_rejects_under_way_are_sent_again() -> None:
             assert (again.body, again.attempt) == (b"0", 2)
             again.ack()
             await deliveries.flush()
-            (dead,) = await client.dead_letters("orders", "all")
-            assert dead.body == b"1"
+            async with asyncio.timeout(20):
+                while not (dead := await client.dead_letters("orders", "all")):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert [each.body for each in dead] == [b"1"]
 
     with Served() as served:
         asyncio.run(scenario(served))
@@ -145,28 +148,29 @@ def test_nacks_and_rejects_under_way_are_sent_again() -> None:
 
 def test_a_consumer_that_is_away_too_long_drops_what_it_had() -> None:
     async def scenario(served: Served) -> None:
-        loop = asyncio.get_running_loop()
-        async with served.client() as client, served.client() as other:
-            async with client.subscribe("orders", "all", credit=10) as deliveries:
-                await client.publish_many("orders", [b"%d" % n for n in range(10)])
-                held = await deliveries.receive(timeout_s=10)
-                assert held is not None
-                link = driver_of(client).link
-                link._owner.is_closed = True  # it does not come back by itself
-                link.abort()
-                await until(lambda: driver_of(client).link is None)
-                async with other.subscribe("orders", "all") as others:
-                    got = await numbers(others, 10)
-                    assert sorted(got) == list(range(10))
-                    await others.flush()
-                    link._owner.is_closed = False
-                    link._owner._when_lost(link._owner)
-                    await until(lambda: driver_of(client).link is not None)
-                    await asyncio.sleep(0.05)
-                    assert await deliveries.receive(timeout_s=0.1) is None
-                    held.ack()  # finished already, by another: acking again is success
-                    await deliveries.flush()
-        await loop.run_in_executor(None, lambda: None)
+        async with (
+            served.client() as client,
+            served.client() as other,
+            client.subscribe("orders", "all", credit=10) as deliveries,
+        ):
+            await client.publish_many("orders", [b"%d" % n for n in range(10)])
+            held = await deliveries.receive(timeout_s=10)
+            assert held is not None
+            link = driver_of(client).link
+            link._owner.is_closed = True  # it does not come back by itself
+            link.abort()
+            await until(lambda: driver_of(client).link is None)
+            async with other.subscribe("orders", "all") as others:
+                got = await numbers(others, 10)
+                assert sorted(got) == list(range(10))
+                await others.flush()
+                link._owner.is_closed = False
+                link._owner._when_lost(link._owner)
+                await until(lambda: driver_of(client).link is not None)
+                await asyncio.sleep(0.05)
+                assert await deliveries.receive(timeout_s=0.1) is None
+                held.ack()  # finished already, by another: acking again is success
+                await deliveries.flush()
 
     with Served(reattach_s=0.1) as served:
         asyncio.run(scenario(served))
@@ -175,19 +179,20 @@ def test_a_consumer_that_is_away_too_long_drops_what_it_had() -> None:
 @pytest.mark.parametrize("kind", ["shared", "key_shared", "multicast"])
 def test_every_kind_returns(kind: str) -> None:
     async def scenario(served: Served) -> None:
-        async with served.client() as client:
-            async with client.subscribe("orders", "all", kind=kind, consumer="me") as deliveries:
-                seen: list[int] = []
-                for n in range(60):
-                    await client.publish("orders", b"%d" % n, key=f"k{n % 3}")
-                    if n % 10 == 5:
-                        served.cut()
-                seen = await numbers(deliveries, 60)
-                assert sorted(seen) == list(range(60))
-                for key in range(3):
-                    mine = [n for n in seen if n % 3 == key]
-                    assert mine == sorted(mine)
-                await deliveries.flush()
+        async with (
+            served.client() as client,
+            client.subscribe("orders", "all", kind=kind, consumer="me") as deliveries,
+        ):
+            for n in range(60):
+                await client.publish("orders", b"%d" % n, key=f"k{n % 3}")
+                if n % 10 == 5:
+                    served.cut()
+            seen = await numbers(deliveries, 60)
+            assert sorted(seen) == list(range(60))
+            for key in range(3):
+                mine = [n for n in seen if n % 3 == key]
+                assert mine == sorted(mine)
+            await deliveries.flush()
 
     with Served() as served:
         asyncio.run(scenario(served))
@@ -214,19 +219,22 @@ def test_a_nack_of_a_key_is_answered_after_a_return() -> None:
 
 def test_patterns_return_and_learn_new_topics() -> None:
     async def scenario(served: Served) -> None:
-        async with served.client() as client, served.client() as other:
-            async with client.subscribe("orders.*", "all") as deliveries:
-                await other.publish("orders.a", b"0")
-                held = await deliveries.receive(timeout_s=10)
-                assert held is not None
-                served.cut()
-                await other.publish("orders.a", b"1")
-                await other.publish("orders.b", b"2")
-                assert sorted(await numbers(deliveries, 2)) == [1, 2]
-                held.ack()
-                await deliveries.flush()
-                rows = await client.subscriptions()
-                assert sum(row["acked"] for row in rows if "topics" not in row) == 3
+        async with (
+            served.client() as client,
+            served.client() as other,
+            client.subscribe("orders.*", "all") as deliveries,
+        ):
+            await other.publish("orders.a", b"0")
+            held = await deliveries.receive(timeout_s=10)
+            assert held is not None
+            served.cut()
+            await other.publish("orders.a", b"1")
+            await other.publish("orders.b", b"2")
+            assert sorted(await numbers(deliveries, 2)) == [1, 2]
+            held.ack()
+            await deliveries.flush()
+            rows = await client.subscriptions()
+            assert sum(row["acked"] for row in rows if "topics" not in row) == 3
 
     with Served() as served:
         asyncio.run(scenario(served))
@@ -264,7 +272,7 @@ def test_questions_are_repeated_or_end_with_an_unknown_outcome() -> None:
             await client.publish("orders", b"0")
             await client.create_subscription("orders", "s")
             await loop.run_in_executor(None, served.stop)
-            asked = [
+            asked: list[asyncio.Task[Any]] = [
                 asyncio.create_task(client.topics()),
                 asyncio.create_task(client.create_topic("new", partitions=2)),
             ]
@@ -327,6 +335,32 @@ def test_a_cancelled_attach_leaves_nobody_behind() -> None:
         asyncio.run(scenario(served))
 
 
+def test_closing_while_it_returns_leaves_nobody_behind_and_publishes_go_on() -> None:
+    async def scenario(served: Served) -> None:
+        loop = asyncio.get_running_loop()
+        async with served.client() as client:
+            one = await client.subscribe("orders", "all")
+            many = await client.subscribe("orders.*", "all")
+            await client.publish("orders.a", b"x")
+            driver = driver_of(client)
+            for _ in range(5):
+                first = driver.link
+                served.cut()
+                await until(lambda link=first: driver.link not in (None, link))  # type: ignore[misc]
+                # The answer to its ATTACH has not been read yet.
+                await asyncio.gather(one.close(), many.close())
+                async with asyncio.timeout(20):
+                    await client.publish("orders", b"y")
+                await loop.run_in_executor(None, lambda: served.call(lambda: None))
+                await until(lambda: not served.broker.engine.consumers)
+                assert not served.broker.followers
+                one = await client.subscribe("orders", "all")
+                many = await client.subscribe("orders.*", "all")
+
+    with Served(reattach_s=0.3) as served:
+        asyncio.run(scenario(served))
+
+
 def test_nobody_at_the_address_is_said_in_time() -> None:
     with Served() as served:
         url = f"{served.url}?connect_timeout_s=0.2"
@@ -336,3 +370,57 @@ def test_nobody_at_the_address_is_said_in_time() -> None:
             await connect(url)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("topic", ["orders", "+"])
+def test_a_subscription_without_a_name_misses_nothing_while_its_server_is_away(topic: str) -> None:
+    async def scenario(served: Served) -> None:
+        loop = asyncio.get_running_loop()
+        async with served.client() as client, served.client() as other:
+            await other.publish("orders", b"0")
+            await asyncio.sleep(0.01)
+            async with client.subscribe(topic, start="latest") as deliveries:
+                await other.publish("orders", b"1")
+                assert await numbers(deliveries, 1) == [1]
+                await loop.run_in_executor(None, served.stop)
+                await loop.run_in_executor(None, served.start)
+                await other.publish("orders", b"2")
+                await other.publish("orders", b"3")
+                got: list[int] = []
+                while 3 not in got:
+                    got += await numbers(deliveries, 1)
+                assert [n for n in got if n > 1] == [2, 3]
+                assert 0 not in got
+
+    with Served() as served:
+        asyncio.run(scenario(served))
+
+
+def test_the_blocking_twin_goes_on_too() -> None:
+    with Served() as served, connect_blocking(served.url) as client:
+        client.publish("orders", b"0")
+        with client.subscribe("orders", "all") as deliveries:
+            served.cut()
+            client.publish("orders", b"1")
+            for expected in (b"0", b"1"):
+                message = deliveries.receive(timeout_s=20)
+                assert message is not None
+                assert message.body == expected
+                message.ack()
+            deliveries.flush()
+
+
+def test_many_idle_connections_are_no_burden() -> None:
+    async def scenario(served: Served) -> None:
+        idle = [await served.client() for _ in range(200)]
+        async with served.client() as client:
+            for n in range(20):
+                assert (await client.publish("orders", b"%d" % n)).offset == n
+        buffers = [connection.reader.capacity for connection in served.listener.connections]
+        assert sum(buffers) <= 300 * 8 * 1024
+        for each in idle:
+            await each.close()
+        await until(lambda: not served.listener.connections)
+
+    with Served() as served:
+        asyncio.run(scenario(served))

@@ -7,8 +7,8 @@ is the other process. On two cores that leaves each of them one, for every side 
 import asyncio
 import time
 from array import array
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Final
 
 import uvloop
@@ -27,6 +27,8 @@ RATE: Final = 1_000.0
 """Messages a second whose latency is measured, unless the plan says otherwise."""
 SPIN_S: Final = 0.002
 """A timer is late by up to a millisecond; so the last moments before a due time are spun."""
+NEVER: Final = -1.0
+"""The time of what has not come."""
 NUMBER: Final = 12
 """Bytes of a body that tell its number."""
 TURNS: Final = 10
@@ -117,12 +119,11 @@ async def _consume(side: Side, plan: Plan) -> dict[str, Any]:
     await asyncio.gather(*(caller() for _ in range(_in_flight(side, plan))))
     tally.wanted = stored
     began = time.perf_counter()
-    consuming = asyncio.create_task(side.consume(tally))
-    await asyncio.wait([consuming], timeout=PATIENCE_S + plan.seconds)
-    elapsed = time.perf_counter() - began
-    if consuming.done():
-        consuming.result()
-    consuming.cancel()
+    async with _consuming(side, tally) as consuming:
+        await asyncio.wait([consuming], timeout=PATIENCE_S + plan.seconds)
+        elapsed = time.perf_counter() - began
+        if consuming.done():
+            consuming.result()
     return rates(plan, tally.taken, elapsed) | {"published": stored, "lost": stored - tally.taken}
 
 
@@ -140,12 +141,12 @@ async def _end_to_end(side: Side, plan: Plan) -> dict[str, Any]:
                 await asyncio.sleep(AHEAD_S)
 
     began = time.perf_counter()
-    consuming = asyncio.create_task(side.consume(tally))
-    budget = Budget(plan.seconds, plan.messages)
-    await _beside(consuming, *(publisher(budget) for _ in range(_in_flight(side, plan))))
-    sent += 1
-    await _finish(side, tally, sent, consuming)
-    elapsed = time.perf_counter() - began
+    async with _consuming(side, tally) as consuming:
+        budget = Budget(plan.seconds, plan.messages)
+        await _beside(consuming, *(publisher(budget) for _ in range(_in_flight(side, plan))))
+        sent += 1
+        await _finish(side, tally, sent, consuming)
+        elapsed = time.perf_counter() - began
     return rates(plan, tally.taken, elapsed) | {"published": sent, "lost": sent - tally.taken}
 
 
@@ -195,7 +196,17 @@ async def _finish(side: Side, tally: Tally, sent: int, consuming: asyncio.Task[N
     await asyncio.wait([consuming], timeout=PATIENCE_S)
     if consuming.done():
         consuming.result()
-    consuming.cancel()
+
+
+@asynccontextmanager
+async def _consuming(side: Side, tally: Tally) -> AsyncIterator[asyncio.Task[None]]:
+    """A consumer at work, which has ended before its side is closed, whatever happens."""
+    task = asyncio.create_task(side.consume(tally))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task], timeout=PATIENCE_S)
 
 
 # -- latency ---------------------------------------------------------------------------------------
@@ -238,10 +249,10 @@ async def _latency(side: Side, plan: Plan) -> dict[str, Any]:
     rate = plan.rate or RATE
     count = plan.messages or max(1, int(plan.seconds * rate))
     noise = measure.bodies(1, plan.size)[0][NUMBER:]
-    confirmed = array("d", bytes(8 * count))
-    delivered = array("d", bytes(8 * (count + 1)))
+    confirmed = array("d", [NEVER]) * count
+    delivered = array("d", [NEVER]) * (count + 1)
     latest = 0.0
-    under_way: set[asyncio.Task[None]] = set()
+    sending = Sending()
     began = time.perf_counter() + 0.1
 
     def arrived(body: bytes) -> None:
@@ -253,24 +264,61 @@ async def _latency(side: Side, plan: Plan) -> dict[str, Any]:
         confirmed[number] = time.perf_counter() - began - number / rate
 
     tally = Tally(arrived)
-    consuming = asyncio.create_task(side.consume(tally))
-    for number in range(count):
-        latest = max(latest, await _until(began + number / rate))
-        task = asyncio.create_task(send(number))
-        under_way.add(task)
-        task.add_done_callback(under_way.discard)
-        if consuming.done():
-            consuming.result()
-    await asyncio.gather(*under_way)
-    await _finish(side, tally, count + 1, consuming)
+    async with _consuming(side, tally) as consuming:
+        try:
+            for number in range(count):
+                latest = max(latest, await _until(began + number / rate))
+                sending.start(send(number))
+                if consuming.done():
+                    consuming.result()
+            await sending.finish()
+        finally:
+            sending.cancel()
+        await _finish(side, tally, count + 1, consuming)
     return {
         "rate": rate,
         "messages": count,
         "confirmed": measure.latency(confirmed),
-        "delivered": measure.latency(delivered[:count]),
+        "delivered": measure.latency([value for value in delivered[:count] if value != NEVER]),
         "start_late": latest,
         "lost": count + 1 - tally.taken,
     }
+
+
+class Sending:
+    """Publishes under way; one that fails fails the measurement, and is never a quick one."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed: BaseException | None = None
+
+    def start(self, publish: Coroutine[Any, Any, None]) -> None:
+        """Begins one. Raises what an earlier one failed with."""
+        task = asyncio.create_task(publish)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        self._check()
+
+    async def finish(self) -> None:
+        """Waits for all of them. Raises what one failed with."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await asyncio.sleep(0)
+        self._check()
+
+    def cancel(self) -> None:
+        """Gives up those that are not done."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            self._failed = self._failed or task.exception()
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise self._failed
 
 
 async def _until(due: float) -> float:

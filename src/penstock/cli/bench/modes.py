@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.cli.bench import child, compaction, reading, recovery, topics
+from penstock.cli.bench import child
 from penstock.cli.bench.plan import Plan
 
 Tick = Callable[[], None] | None
@@ -35,6 +35,8 @@ ON_DISK: Final = frozenset({"topics", "recovery", "compaction", "reader"})
 
 def measure(mode: str, plan: Plan, tick: Tick = None) -> dict[str, Any]:
     """The figures of one mode."""
+    from penstock.cli.bench import compaction, reading, recovery, topics
+
     match mode:
         case "memory":
             found = child.run("unacked", beside(plan, "unacked"), tick)

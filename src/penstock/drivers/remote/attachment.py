@@ -47,6 +47,11 @@ class Home(Protocol):
         """The connection, when there is one that works."""
         ...
 
+    @property
+    def wall(self) -> int:
+        """The broker's time in Unix milliseconds."""
+        ...
+
     def time(self) -> float:
         """The loop's time."""
         ...
@@ -90,8 +95,21 @@ class RemoteAttachment:
         policy = wish.policy
         self._is_keyed = policy is not None and policy.kind is Kind.KEY_SHARED
         self._is_once = policy is not None and policy.qos == 0
+        self._joined_at = 0
+        self._newest: dict[int, int] = {}
+        """Without a name: partition → when the newest message that came was published."""
 
     # -- joining ---------------------------------------------------------------------------------
+
+    def start(self) -> Any:
+        """Where to begin on a new connection.
+
+        A subscription without a name is gone when the broker was started again; it goes on with
+        the last messages that came, not where it began.
+        """
+        if not self.was_joined or self.wish.subscription is not None:
+            return self.wish.start
+        return min(self._newest.values(), default=self._joined_at) / 1000
 
     def returning(self) -> Returning | None:
         """What to name when it attaches again; None the first time."""
@@ -103,6 +121,8 @@ class RemoteAttachment:
     def attached(self, found: Attached, generation: int) -> None:
         """The server knows this consumer."""
         is_return = self.was_joined
+        if not is_return:
+            self._joined_at = self._home.wall
         self.is_joined = self.was_joined = True
         self.lease_s = found.lease_s
         self._generation, self._consumer_id = generation, found.consumer_id
@@ -155,6 +175,8 @@ class RemoteAttachment:
         if part.frames:
             now = self._home.time()
             own = self.leases.add(part, now)
+            if self.wish.subscription is None:
+                self._newest[part.partition] = part.frames[-1].published_at
             self.leases.prune(now - OLD_LEASES * self.lease_s)
         else:
             own = self.leases.own_number(part.lease_id)
@@ -231,6 +253,8 @@ class RemoteAttachment:
     def _send(self, settled: Settled) -> None:
         link = self._home.link
         assert link is not None
+        if self.wish.subscription is None and not self._is_known(settled):
+            return  # Without a name nothing is kept, so nothing is left to be said about it.
         claims, translate = settled.claims, self.leases.translate
         if settled.cause is not None:
             given = frames_claims.GiveBack(

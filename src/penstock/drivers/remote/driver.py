@@ -191,7 +191,7 @@ class RemoteDriver:
         return attachment
 
     def _send_attach(self, attachment: RemoteAttachment, link: Link) -> None:
-        wish = attachment.wish._replace(returning=attachment.returning())
+        wish = attachment.wish._replace(start=attachment.start(), returning=attachment.returning())
         payload = frames_claims.encode_wish(wish)
         link.send(frames.frame(Type.ATTACH, attachment.channel, payload))
 
@@ -201,19 +201,22 @@ class RemoteDriver:
         number = self._next_number()
         following = RemoteFollowing(self, wish, follower, number, self.loop)
         self.followings[number] = following
-        following.on_left = partial(self.followings.pop, number, None)
+        following.on_left = partial(self._left, number)
         if self.link is not None:
             following.send(self.link)
         try:
             await following.joining
         except BaseException:
-            following.is_joined = True  # so that the server is told, whatever it did so far
             following.leave()
             for leg in following.legs.values():
                 self.detach(leg, frames_claims.encode_begun({}), _nothing)
             raise
         self.loop.call_soon(following.begin)
         return following
+
+    def _left(self, number: int) -> None:
+        self.followings.pop(number, None)
+        self.returned(number)
 
     def flush(self, answer: Answer) -> None:
         """Answers None once everything sent so far is durable."""
@@ -232,9 +235,10 @@ class RemoteDriver:
         if self.link is not None and attachment.is_joined:
             self.leaving[channel] = (begun, answer)
             self.link.send(frames.frame(Type.DETACH, channel, begun))
-        elif self.link is not None and channel in self.joining:
-            self.attachments.pop(channel, None)
+        elif self.link is not None and channel in self.attachments and not attachment.has_unsent:
+            # The server is about to attach it, for the first time or again, and then ends it.
             self.link.send(frames.frame(Type.DETACH, channel, begun))
+            self.forget(attachment)
             self.loop.call_soon(give, answer, None)
         elif self.is_closed or not attachment.has_unsent:
             self.forget(attachment)
@@ -273,6 +277,7 @@ class RemoteDriver:
         for following in self.followings.values():
             if following.legs.get(attachment.wish.topic) is attachment:
                 del following.legs[attachment.wish.topic]
+        self.returned(attachment.channel)
 
     # -- the port: ask and close -----------------------------------------------------------------
 

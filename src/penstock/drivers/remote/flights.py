@@ -29,7 +29,7 @@ class Flight:
 
     __slots__ = ("answer", "batch", "claims", "numbers", "partitions", "since", "size", "topic")
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the hot path: as wide as a publish
+    def __init__(
         self, topic: bytes, batch: bytes, numbers: tuple[int, int, bytes, int, int],
         partitions: int, answer: Answer, since: float,
     ) -> None:  # fmt: skip

@@ -30,6 +30,7 @@ class RemoteFollowing:
         self._wish = wish
         self._follower = follower
         self._is_begun = False
+        self._joined_at = 0
         self._waiting: list[RemoteAttachment] = []
         """Legs the follower does not know yet."""
         self._error: PenstockError | None = None
@@ -41,7 +42,11 @@ class RemoteFollowing:
             for topic, leg in self.legs.items()
             if not leg.is_leaving and (returning := leg.returning()) is not None
         }
-        payload = encode_follow(FollowWish(self._wish, legs))
+        wish = self._wish
+        if self.was_joined and wish.subscription is None:
+            starts = [leg.start() for leg in self.legs.values() if leg.was_joined]
+            wish = wish._replace(start=min(starts, default=self._joined_at / 1000))
+        payload = encode_follow(FollowWish(wish, legs))
         link.send(frames.frame(Type.FOLLOW, self.number, payload))
 
     def on_joined(self, joined: Joined, generation: int) -> RemoteAttachment:
@@ -65,6 +70,8 @@ class RemoteFollowing:
 
     def on_followed(self) -> None:
         """Every topic that matches now has joined."""
+        if not self.was_joined:
+            self._joined_at = self._home.wall
         self.is_joined = self.was_joined = True
         if not self.joining.done():
             self.joining.set_result(None)
@@ -96,7 +103,7 @@ class RemoteFollowing:
         """No more topics join. Doing so twice is harmless."""
         self.on_left()
         link = self._home.link
-        if link is not None and self.is_joined:
+        if link is not None:  # whatever the server did so far
             link.send(frames.frame(Type.LEAVE, self.number))
         self.is_joined = False
 

@@ -15,6 +15,8 @@ from penstock.vocabulary.records import Ranges
 LEASES_OLD: Final = 1_024
 """With more leases than this, those that were not renewed for long are forgotten."""
 PRUNED_AT_ONCE: Final = 8
+FORMER_MAX: Final = 4_096
+"""Leases that are over and not settled, whose numbers are remembered."""
 
 
 class Lease:
@@ -53,6 +55,8 @@ class Leases:
         self._leases: dict[int, Lease] = {}
         self._own: dict[int, int] = {}
         """Number at the server → number here."""
+        self._former: dict[int, int] = {}
+        """Number here → number at the server, of leases that are over: a late ack names it."""
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -65,7 +69,7 @@ class Leases:
         return self._last
 
     def number_of(self, own: int) -> int:
-        """The number at the server; 0 when the lease is not known any more."""
+        """The number at the server; 0 when the lease is over."""
         lease = self._leases.get(own)
         return 0 if lease is None else lease.number
 
@@ -81,7 +85,8 @@ class Leases:
 
     def translate(self, claim: Claim) -> Claim:
         """A claim as the server understands it."""
-        return claim._replace(lease_id=self.number_of(claim.lease_id))
+        own = claim.lease_id
+        return claim._replace(lease_id=self.number_of(own) or self._former.get(own, 0))
 
     def confirm(self, claim: Claim) -> None:
         """The server has made this decision durable."""
@@ -97,8 +102,16 @@ class Leases:
     def drop(self, own: int) -> None:
         """A lease is over."""
         lease = self._leases.pop(own, None)
-        if lease is not None and self._own.get(lease.number) == own:
-            del self._own[lease.number]
+        if lease is not None:
+            self._remember(own, lease)
+            if self._own.get(lease.number) == own:
+                del self._own[lease.number]
+
+    def _remember(self, own: int, lease: Lease) -> None:
+        if lease.left > 0:
+            self._former[own] = lease.number
+            if len(self._former) > FORMER_MAX:
+                del self._former[next(iter(self._former))]
 
     def revoke(self, news: Revoked) -> tuple[tuple[int, Ranges], ...]:
         """What the server took back, in the client's numbers."""
@@ -140,7 +153,7 @@ class Leases:
         before, self._own = self._leases, {}
         for own, lease in list(before.items()):
             if own not in found:
-                del before[own]
+                self._remember(own, before.pop(own))
                 lost.append(own)
                 continue
             number, rows = found[own]

@@ -84,7 +84,7 @@ class Link(asyncio.BufferedProtocol):
         hello = frames_hello.encode_hello(frames_hello.Hello(client=self._client))
         self.send(frames.frame(Type.HELLO, 0, hello))
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - what asyncio calls
         return self._reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:

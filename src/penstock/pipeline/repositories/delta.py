@@ -1,0 +1,186 @@
+"""`delta:` tables: files are added by one commit of the Delta log for each batch.
+
+The commit carries the application and the batch, so that a repeated batch is recognised by the
+table itself. `deltalake` writes log entries without syncing them: that is done here, before
+anybody is told that the batch is stored.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from penstock.pipeline.datasets import table
+from penstock.pipeline.datasets.dataset import Dataset
+from penstock.pipeline.refusals import TableLocked, TableSchemaDiffers
+from penstock.pipeline.repositories.files import DataFile, stats_of, write_files
+from penstock.pipeline.repositories.locking import FolderLock
+from penstock.pipeline.repositories.port import Committed, WriteId
+from penstock.pipeline.repositories.syncing import make_folder, sync_file, sync_folders
+from penstock.vocabulary.errors import StorageError
+
+LOCK: Final = "_penstock.lock"
+LOG: Final = "_delta_log"
+SOURCE: Final = "penstock.source"
+APPLICATION: Final = "penstock.application"
+HISTORY_MAX: Final = 1_000
+"""Commits looked at for the last batch of a pipeline."""
+
+
+class DeltaStorage:
+    """One Delta table, locked for this writer. Raises TableLocked, TableSchemaDiffers."""
+
+    def __init__(self, root: str, dataset: Dataset) -> None:
+        self.root = root
+        self.dataset = dataset
+        folder = Path(root)
+        self._lock = FolderLock(
+            folder, LOCK, TableLocked,
+            f"table {root} has another writer; stop that one, or wait until it is done",
+        )  # fmt: skip
+        try:
+            self._table = self._opened(folder)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    @property
+    def version(self) -> int:
+        """The newest version."""
+        return int(self._table.version())
+
+    def staging(self) -> str:
+        """Files stay where they are written: nobody sees them before the commit."""
+        return ""
+
+    def write(self, rows: pa.Table, write_id: WriteId) -> bool:
+        """Stores rows in one commit."""
+        if self.is_committed(write_id):
+            return False
+        return self.commit(write_files(self.root, "", self.dataset, rows), write_id, {})
+
+    def files(self, version: int | None = None) -> list[DataFile]:
+        """The files of a version."""
+        found = self._table
+        if version is not None and version != self.version:
+            found = DeltaTable(self.root, version=version)
+        actions = pa.table(found.get_add_actions(flatten=True))
+        return [_data_file(row, self.dataset) for row in actions.to_pylist()]
+
+    def last(self, pipeline: str) -> dict[int, Committed]:
+        """The last batch of each epoch, from the log."""
+        found: dict[int, Committed] = {}
+        for entry in self._table.history(HISTORY_MAX):
+            name, _, epoch = str(entry.get(APPLICATION, "")).rpartition("/")
+            if name != pipeline or int(epoch) in found:
+                continue
+            batch = self._table.transaction_version(f"{name}/{epoch}")
+            assert batch is not None
+            found[int(epoch)] = Committed(batch, json.loads(entry[SOURCE]))
+        return found
+
+    def commit(self, added: list[DataFile], write_id: WriteId, source: dict[str, Any]) -> bool:
+        """One log entry for the batch, synced with everything it names."""
+        if self.is_committed(write_id):
+            return False
+        properties = CommitProperties(
+            app_transactions=[Transaction(write_id.application, write_id.batch)],
+            custom_metadata={
+                APPLICATION: write_id.application,
+                SOURCE: json.dumps(source, separators=(",", ":")),
+            },
+        )
+        self._add([self._added(each, is_new=True) for each in added], properties)
+        return True
+
+    def replace(self, removed: list[DataFile], added: list[DataFile]) -> None:
+        """The same rows in other files."""
+        now = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(each.path, False, now, each.size, {table.DAY: each.day})  # noqa: FBT003
+            for each in removed
+        ]
+        actions += [self._added(each, is_new=False) for each in added]
+        self._add(actions, None)
+
+    def close(self) -> None:
+        """Lets go of the table."""
+        self._lock.close()
+
+    def _opened(self, folder: Path) -> DeltaTable:
+        wanted = Schema.from_arrow(self.dataset.schema)
+        if not DeltaTable.is_deltatable(str(folder)):
+            make_folder(folder)
+            created = DeltaTable.create(str(folder), wanted, partition_by=[table.DAY])
+            sync_file(folder / LOG / f"{0:020}.json")
+            sync_folders([folder / LOG, folder])
+            return created
+        found = DeltaTable(str(folder))
+        differs = _difference(found.schema(), wanted)
+        if not differs and list(found.metadata().partition_columns) != [table.DAY]:
+            differs = f"it is partitioned by {found.metadata().partition_columns}, not by day"
+        if differs:
+            raise TableSchemaDiffers(
+                f"table {folder} is no table of dataset {self.dataset.name!r}: {differs}. Give "
+                "another table, or move this one away"
+            )
+        return found
+
+    def is_committed(self, write_id: WriteId) -> bool:
+        """True when this write, or a later one of the application, is stored."""
+        last = self._table.transaction_version(write_id.application)
+        return last is not None and last >= write_id.batch
+
+    def _added(self, file: DataFile, *, is_new: bool) -> AddAction:
+        stats = json.dumps(stats_of(file, self.dataset), separators=(",", ":"))
+        now = time.time_ns() // 1_000_000
+        return AddAction(file.path, file.size, {table.DAY: file.day}, now, is_new, stats)
+
+    def _add(self, actions: list[Any], properties: CommitProperties | None) -> None:
+        try:
+            self._table.create_write_transaction(
+                actions, "append", Schema.from_arrow(self.dataset.schema), [table.DAY],
+                commit_properties=properties,
+                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
+            )  # fmt: skip
+            self._table.update_incremental()
+        except DeltaError as error:
+            raise StorageError(f"table {self.root} did not take a commit: {error}") from error
+        log = Path(self.root) / LOG
+        sync_file(log / f"{self.version:020}.json")
+        sync_folders([log, self.root])
+
+
+def _difference(found: Schema, wanted: Schema) -> str:
+    """What the first difference of two schemas is; empty when they are equal."""
+    has = {each.name: each.type for each in found.fields}
+    needs = {each.name: each.type for each in wanted.fields}
+    for name, kind in needs.items():
+        if name not in has:
+            return f"it has no column {name!r}"
+        if has[name] != kind:
+            return f"column {name!r} has another type"
+    extra = [name for name in has if name not in needs]
+    return f"it has a column {extra[0]!r} that the dataset does not have" if extra else ""
+
+
+def _data_file(row: dict[str, Any], dataset: Dataset) -> DataFile:
+    low, high = row.get("min.time_event"), row.get("max.time_event")
+    day = row["partition.day"].isoformat()
+    # A file of another writer may come without statistics: then it may hold any time of its day.
+    first = _us(low) if low is not None else -(2**62)
+    last = _us(high) if high is not None else 2**62
+    return DataFile(
+        row["path"], day, row.get("num_records") or 0, row["size_bytes"], first, last,
+        tuple(row.get(f"min.{key}") or "" for key in dataset.keys),
+        tuple(row.get(f"max.{key}") or "" for key in dataset.keys),
+    )  # fmt: skip
+
+
+def _us(moment: Any) -> int:
+    return int(pa.scalar(moment, pa.timestamp("us", "UTC")).cast(pa.int64()).as_py())

@@ -1,0 +1,142 @@
+"""Which rows are stored already: 128-bit hashes of rows, compared file by file.
+
+A row is a duplicate when the table, or an earlier row of the batch, says exactly the same; it is
+a conflict when the same device, pack and moment say something else. Only files whose day and time
+overlap are looked at, and what was read of a file is kept, up to a limit.
+"""
+
+from collections import OrderedDict
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from xxhash import xxh3_64_intdigest
+
+from penstock.pipeline.datasets import table
+from penstock.pipeline.datasets.dataset import Dataset
+from penstock.pipeline.repositories.files import DataFile, read_file
+
+Numbers = np.ndarray[Any, np.dtype[Any]]
+
+CACHE_ROWS_MAX: Final = 4_000_000
+"""Rows whose hashes are kept in memory: 24 bytes each."""
+
+
+class Marks(NamedTuple):
+    """What tells rows apart: a hash of everything they say, and one of whose and when."""
+
+    content: Numbers
+    """n × 2 u64."""
+    moment: Numbers
+    """n u64."""
+
+    def pick(self, which: Numbers) -> "Marks":
+        """Some of them."""
+        return Marks(self.content[which], self.moment[which])
+
+
+class Sifted(NamedTuple):
+    """The verdict about the rows of a batch."""
+
+    is_new: Numbers
+    is_conflict: Numbers
+    """New rows whose device, pack and moment were there with other values."""
+
+
+def marks_of(rows: pa.Table | pa.RecordBatch, dataset: Dataset) -> Marks:
+    """The marks of rows."""
+    moment = np.asarray(rows.column("time_event").cast(pa.int64())).astype(np.uint64)
+    for key in dataset.keys:
+        column = rows.column(key)
+        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        coded = column.dictionary_encode()
+        known = [xxh3_64_intdigest(each.encode()) for each in coded.dictionary.to_pylist()]
+        texts = np.array(known, np.uint64)[np.asarray(coded.indices)]
+        moment = (moment ^ texts) * np.uint64(0x9E3779B97F4A7C15)
+        moment ^= moment >> np.uint64(29)
+    return Marks(table.hashes(rows), moment)
+
+
+class Known:
+    """The marks of the files of one table, read when they are needed."""
+
+    def __init__(self, root: str, dataset: Dataset) -> None:
+        self._root = root
+        self._dataset = dataset
+        self._cache: OrderedDict[str, Marks] = OrderedDict()
+        self._rows = 0
+
+    def note(self, file: DataFile, marks: Marks) -> None:
+        """Keeps what is known of a file that was just written."""
+        self._cache[file.path] = marks
+        self._rows += len(marks.moment)
+        while self._rows > CACHE_ROWS_MAX and len(self._cache) > 1:
+            _, gone = self._cache.popitem(last=False)
+            self._rows -= len(gone.moment)
+
+    def sift(self, rows: pa.Table, marks: Marks, files: list[DataFile]) -> Sifted:
+        """Tells new rows from those that are stored in these files or earlier in the batch."""
+        count = len(rows)
+        is_new, is_conflict = first_ones(marks)
+        if not count or not files:
+            return Sifted(is_new, is_conflict)
+        stamps = np.asarray(rows.column("time_event").cast(pa.int64()))
+        days = np.floor_divide(stamps, 86_400_000_000)
+        for day in np.unique(days).tolist():
+            at = np.flatnonzero(days == day)
+            name = str(np.datetime64(day, "D"))
+            low, high = int(stamps[at].min()), int(stamps[at].max())
+            near = [file for file in files if file.overlaps(name, low, high)]
+            if near:
+                stored = [self._marks(file) for file in near]
+                _compare(marks, at, stored, is_new, is_conflict)
+        return Sifted(is_new, is_conflict & is_new)
+
+    def _marks(self, file: DataFile) -> Marks:
+        found = self._cache.get(file.path)
+        if found is None:
+            found = marks_of(read_file(self._root, self._dataset, file), self._dataset)
+            self.note(file, found)
+        else:
+            self._cache.move_to_end(file.path)
+        return found
+
+
+def first_ones(marks: Marks) -> tuple[Numbers, Numbers]:
+    """Which rows say something for the first time, and which contradict an earlier one."""
+    count = len(marks.moment)
+    is_new = np.ones(count, np.bool_)
+    is_conflict = np.zeros(count, np.bool_)
+    order = np.argsort(marks.moment, kind="stable")
+    again = np.flatnonzero(marks.moment[order][1:] == marks.moment[order][:-1])
+    if not len(again):
+        return is_new, is_conflict
+    rows = np.unique(np.concatenate([order[again], order[again + 1]]))
+    said: dict[int, set[tuple[int, int]]] = {}
+    contents, moments = marks.content[rows].tolist(), marks.moment[rows].tolist()
+    for row, content, moment in zip(rows.tolist(), contents, moments, strict=True):
+        known = said.setdefault(moment, set())
+        pair = (content[0], content[1])
+        is_new[row] = pair not in known
+        is_conflict[row] = bool(known) and pair not in known
+        known.add(pair)
+    return is_new, is_conflict
+
+
+def _compare(
+    marks: Marks, at: Numbers, stored: list[Marks], is_new: Numbers, is_conflict: Numbers
+) -> None:
+    """Takes newness from rows that are stored; marks those whose moment is stored differently."""
+    moments = np.concatenate([each.moment for each in stored])
+    is_met = np.isin(marks.moment[at], moments)
+    if not is_met.any():
+        return
+    met = at[is_met]
+    contents = np.concatenate([each.content for each in stored])
+    near = contents[np.isin(moments, marks.moment[met])]
+    known = set(map(tuple, near.tolist()))
+    for row, pair in zip(met.tolist(), marks.content[met].tolist(), strict=True):
+        if (pair[0], pair[1]) in known:
+            is_new[row] = False
+        else:
+            is_conflict[row] = True

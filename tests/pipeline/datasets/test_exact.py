@@ -1,0 +1,79 @@
+"""Rounding against `decimal`, which knows what a tenth is."""
+
+import random
+from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
+
+import numpy as np
+
+from penstock.pipeline.datasets import exact
+
+UNIT = Decimal("0.0001")
+WIDE = Context(prec=80, rounding=ROUND_HALF_UP)
+
+
+def oracle(value: Decimal) -> float:
+    return float(value.quantize(UNIT, context=WIDE)) + 0.0
+
+
+def decimals(values: np.ndarray) -> list[Decimal]:
+    return [Decimal(repr(each)) for each in values.tolist()]
+
+
+def test_the_vector_of_the_contract() -> None:
+    cells = np.array(
+        [[3.661, 3.666, 3.654, 3.676, 3.658, 3.662, 3.66, 3.659, 3.658, 3.657, 3.656, 3.665, 3.669,
+          3.661]]
+    )  # fmt: skip
+    assert exact.total(cells).tolist() == [51.262]
+    assert exact.total_times(cells, np.array([-0.625])).tolist() == [-32.0388]
+    assert exact.over_least(cells).tolist() == [[7, 12, 0, 22, 4, 8, 6, 5, 4, 3, 2, 11, 15, 7]]
+    assert exact.product(np.array([48.0]), np.array([6.0])).tolist() == [288.0]
+
+
+def test_a_hundred_thousand_drawn_rows_are_exact() -> None:
+    draw = np.random.default_rng(11)
+    count = 100_000
+    cells = np.round(draw.uniform(2.5, 4.3, (count, 14)), 3)
+    amps = np.round(draw.uniform(-200, 200, count), 3)
+    watts = exact.total_times(cells, amps)
+    volts = exact.total(cells)
+    with localcontext(WIDE):
+        for row in range(count):
+            total = sum(decimals(cells[row]), Decimal(0))
+            assert volts[row] == oracle(total)
+            assert watts[row] == oracle(total * Decimal(repr(float(amps[row])))), cells[row]
+
+
+def test_products_are_exact_whatever_the_decimals_and_the_size() -> None:
+    draw = random.Random(3)
+    left, right = [], []
+    for _ in range(20_000):
+        left.append(round(draw.uniform(-1, 1) * 10 ** draw.randint(0, 6), draw.randint(0, 9)))
+        right.append(round(draw.uniform(-1, 1) * 10 ** draw.randint(0, 6), draw.randint(0, 9)))
+    found = exact.product(np.array(left), np.array(right))
+    with localcontext(WIDE):
+        for a, b, value in zip(left, right, found.tolist(), strict=True):
+            assert value == oracle(Decimal(repr(a)) * Decimal(repr(b))), (a, b)
+
+
+def test_ties_go_away_from_zero() -> None:
+    found = exact.product(
+        np.array([0.5, -0.5, 0.5, 1.5]), np.array([0.0001, 0.0001, 0.0003, 0.0001])
+    )
+    assert found.tolist() == [0.0001, -0.0001, 0.0002, 0.0002]
+
+
+def test_no_result_is_a_negative_zero() -> None:
+    found = exact.product(np.array([-0.001]), np.array([0.001]))
+    assert np.copysign(1, found).tolist() == [1.0]
+
+
+def test_millivolts_round_half_up_at_any_number_of_decimals() -> None:
+    cells = np.array([[3.0, 3.0005, 3.00049], [3.0, 3.00051, 3.000499999]])
+    assert exact.over_least(cells).tolist() == [[0, 1, 0], [0, 1, 0]]
+
+
+def test_floats_without_exact_decimals_round_to_the_nearest() -> None:
+    assert exact.nearest(np.array([52.99199999999999, -0.00005, 0.00004])).tolist() == [
+        52.992, -0.0001, 0.0,
+    ]  # fmt: skip

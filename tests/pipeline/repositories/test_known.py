@@ -1,0 +1,85 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.pipeline.datasets import pms
+from penstock.pipeline.datasets.raw import raw_batch
+from penstock.pipeline.repositories import known
+from penstock.pipeline.repositories.files import read_file, write_files
+from penstock.pipeline.repositories.known import Known, first_ones, marks_of
+from tests.pipeline.datasets import bodies
+from tests.pipeline.repositories.suite import drawn_rows
+
+
+def rows_of(*given: dict[str, object], sender: str = "a") -> pa.Table:
+    data = [bodies.encoded(each) for each in given]
+    raw = raw_batch(data, headers=[{"source": sender}] * len(data))
+    return pa.Table.from_batches([pms.DATASET.transform(pms.DATASET.validate(raw).good)])
+
+
+def test_repeats_inside_a_batch_are_found_and_conflicts_told() -> None:
+    rows = rows_of(
+        bodies.pms(), bodies.pms(), bodies.pms(pack__amps=1.5), bodies.pms(pack__amps=1.5),
+        bodies.pms(pack__id="0242"),
+    )  # fmt: skip
+    is_new, is_conflict = first_ones(marks_of(rows, pms.DATASET))
+    assert is_new.tolist() == [True, False, True, False, True]
+    assert is_conflict.tolist() == [False, False, True, False, False]
+
+
+def test_stored_rows_are_duplicates_whoever_sent_them(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    root = str(tmp_path_factory.mktemp("table"))
+    files = write_files(root, "", pms.DATASET, rows_of(bodies.pms()))
+    again = rows_of(bodies.pms(), bodies.pms(pack__amps=1.5), sender="b")
+    sifted = Known(root, pms.DATASET).sift(again, marks_of(again, pms.DATASET), files)
+    assert sifted.is_new.tolist() == [False, True]
+    assert sifted.is_conflict.tolist() == [False, True]
+
+
+def test_all_of_a_table_is_found_again_and_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    root = str(tmp_path_factory.mktemp("table"))
+    rows, others = drawn_rows(1, 500), drawn_rows(2, 500)
+    files = write_files(root, "", pms.DATASET, rows)
+    mixed = pa.concat_tables([rows, others])
+    sifted = Known(root, pms.DATASET).sift(mixed, marks_of(mixed, pms.DATASET), files)
+    assert not sifted.is_new[:500].any()
+    expected, _ = first_ones(marks_of(mixed, pms.DATASET))
+    assert sifted.is_new[500:].tolist() == expected[500:].tolist()
+    assert sifted.is_new[500:].sum() > 450
+
+
+def test_only_files_that_overlap_are_read(tmp_path_factory: pytest.TempPathFactory) -> None:
+    root = str(tmp_path_factory.mktemp("table"))
+    old = rows_of(bodies.pms(time_local="20200101T000000Z"))
+    files = write_files(root, "", pms.DATASET, old)
+    rows = rows_of(bodies.pms(time_local="20200101T000001Z"))
+    memory = Known("no such folder", pms.DATASET)
+    assert memory.sift(rows, marks_of(rows, pms.DATASET), files).is_new.all()
+    with pytest.raises(FileNotFoundError):
+        memory.sift(old, marks_of(old, pms.DATASET), files)
+
+
+def test_what_is_kept_of_files_has_a_limit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setattr(known, "CACHE_ROWS_MAX", 150)
+    root = str(tmp_path_factory.mktemp("table"))
+    rows = drawn_rows(3, 400)
+    files = write_files(root, "", pms.DATASET, rows)
+    memory = Known(root, pms.DATASET)
+    sifted = memory.sift(rows, marks_of(rows, pms.DATASET), files)
+    assert not sifted.is_new.any()
+    assert memory._rows <= 150
+
+
+def test_marks_of_a_file_are_those_of_its_rows(tmp_path_factory: pytest.TempPathFactory) -> None:
+    root = str(tmp_path_factory.mktemp("table"))
+    rows = rows_of(bodies.pms(), bodies.pms(pack__amps=3))
+    (file,) = write_files(root, "", pms.DATASET, rows)
+    read = marks_of(read_file(root, pms.DATASET, file), pms.DATASET)
+    marks = marks_of(rows, pms.DATASET)
+    assert np.sort(read.content, axis=0).tolist() == np.sort(marks.content, axis=0).tolist()

@@ -15,7 +15,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 def program() -> str:
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    return next(block for block in blocks if 'penstock.connect("file:./data")' in block)
+    return next(str(block) for block in blocks if 'penstock.connect("file:./data")' in block)
 
 
 @pytest.mark.parametrize("kind", ["file", "nats", "redis"])

@@ -363,8 +363,8 @@ class Publisher:
                 fate.moved.extend(parcel.indexes)
             else:
                 fate.note(answer)
-                # A store that failed half-way, a broker that fell silent and a client that is closed
-                # before its server answers leave the fate of a batch open.
+                # A store that failed half-way, a broker that fell silent and a client that was
+                # closed before its server answered leave the fate of a batch open.
                 is_open = isinstance(answer, StorageError | Unconfirmed | Closed)
                 (fate.unknown if is_open else fate.refused).extend(parcel.indexes)
 

@@ -206,7 +206,7 @@ async def replay(
                     continue
             headers = {key: received.headers[key] for key in PASSED_ON if key in received.headers}
             message = Message(body=body, key=received.key, headers=headers)
-            mended.append((messages.number(received.offset), message))
+            mended.append((messages.number(received.at), message))
         publisher = Numbered(
             client, pipeline.topic, partition, publisher=f"{name}/{partition}", epoch=1
         )

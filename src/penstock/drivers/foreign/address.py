@@ -74,7 +74,8 @@ def parse(url: str, port: int, options: Mapping[str, type]) -> Address:
     shown = without_credentials(url)
     scheme, mark, rest = url.partition("://")
     if not mark:
-        raise InvalidArgument(f"{shown!r} has no '//': write '{scheme}://HOST'")
+        name = url.partition(":")[0]
+        raise InvalidArgument(f"{shown!r} has no '//': write '{name}://HOST'")
     authority, slash, tail = _cut(rest)
     credentials, at, listed = authority.rpartition("@")
     user, colon, password = credentials.partition(":")

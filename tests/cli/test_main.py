@@ -12,6 +12,7 @@ import pytest
 from penstock.cli import main as program
 from penstock.cli.command import Command
 from penstock.cli.output import Output
+from penstock.pipeline.refusals import BadPipelineFile
 from penstock.vocabulary import errors
 from tests.cli.conftest import Penstock
 
@@ -112,7 +113,8 @@ def test_every_error_has_an_exit_code_and_one_line(
 
 
 def test_exit_codes_name_only_known_errors() -> None:
-    assert set(program.EXIT_CODES) <= set(errors.catalogue())
+    known = {*errors.catalogue(), BadPipelineFile.code}
+    assert set(program.EXIT_CODES) <= known
 
 
 @pytest.mark.parametrize(

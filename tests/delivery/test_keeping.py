@@ -5,7 +5,7 @@ import random
 import msgspec
 import pytest
 
-from penstock.delivery.keeping import Keeping, Key, is_keeping, needs_times, row_ms
+from penstock.delivery.keeping import ROWS_MAX, Keeping, Key, is_keeping, needs_times, row_ms
 from penstock.vocabulary.policy import TopicPolicy
 
 PLAIN = TopicPolicy()
@@ -159,3 +159,14 @@ def test_it_survives_a_snapshot() -> None:
     again = Keeping.restored(state)
     assert (again.rows, again.window) == (keeping.rows, keeping.window)
     assert (again.newest, again.kept) == (keeping.newest, keeping.kept)
+
+
+def test_many_old_rows_are_joined_and_stay_as_young_as_their_youngest() -> None:
+    keeping = Keeping()
+    keeping.rows = [[at, at + 1, 1000 * at] for at in range(ROWS_MAX + 3)]
+    keeping.join_rows(ROWS_MAX)
+    assert len(keeping.rows) == ROWS_MAX // 2 + 3
+    assert keeping.rows[:2] == [[0, 2, 1000], [2, 4, 3000]]
+    assert keeping.rows[-3:] == [[at, at + 1, 1000 * at] for at in range(ROWS_MAX, ROWS_MAX + 3)]
+    keeping.join_rows(ROWS_MAX)
+    assert len(keeping.rows) == ROWS_MAX // 2 + 3

@@ -151,6 +151,8 @@ class Topic:
     keep_from: dict[int, int] = field(default_factory=dict)
     """Offsets from which `keep_last` counts."""
     max_age_ms: int = NEVER
+    coming: set[tuple[int, str | None]] = field(default_factory=set)
+    """(partition, id) of what is decided and not yet durable: it may have replaced others."""
 
 
 def begin_to_wait(entry: Entry, clock: Clock, *, at_once: bool = False) -> None:

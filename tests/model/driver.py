@@ -129,6 +129,9 @@ class Driver:
     def see_deliveries(self) -> None:
         """In the order in which they were decided."""
         log, self.log = self.log, []
+        for name, topic in self.topics.items():
+            rows = [row for row in self.pending if row[0] == name and topic.replaces]
+            topic.coming = {(row[1], fact.id) for row in rows for fact in row[2] if fact.id}
         for worker, part in sorted(log, key=lambda row: row[1].lease_id):
             if not part.frames or worker not in self.workers:
                 continue

@@ -12,6 +12,7 @@ from penstock.vocabulary.message import Kind, Message
 from penstock.vocabulary.policy import OnDuplicate, Retry, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.units import UnitWish
 from tests.broker.rig import NAMED, Rig, claim
+from tests.model.operations import run
 
 HOUR_S = 3600
 
@@ -198,3 +199,45 @@ def test_a_unit_that_acks_what_a_seek_made_void_is_refused() -> None:
     assert rig.counts().waiting == 1
     rig.ack(other, other.take_one())
     assert other.bodies == [b"second"]
+
+
+def test_a_topic_that_gets_an_age_limit_later_knows_how_old_its_backlog_is() -> None:
+    rig = Rig()
+    rig.broker.create_topic("orders", 1, TopicPolicy(replay_s=5))
+    rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), "earliest")
+    rig.publish("orders", b"old")
+    rig.wait(100)
+    rig.broker.alter_topic("orders", {"max_age_s": 40.0})
+    rig.wait(2)
+    assert rig.counts().dropped == 1
+
+
+def test_a_longer_replay_window_takes_in_what_is_still_held() -> None:
+    rig = Rig()
+    rig.broker.create_topic("orders", 1, TopicPolicy(replay_s=5))
+    worker = rig.attach()
+    rig.publish("orders", b"held")
+    rig.wait(10)
+    rig.broker.alter_topic("orders", {"replay_s": 60.0})
+    rig.ack(worker, worker.take_one())
+    assert [frame for _, frame in rig.broker.held("orders", None, 0)]
+    rig.wait(60)
+    assert not [frame for _, frame in rig.broker.held("orders", None, 0)]
+
+
+def test_what_a_reader_no_longer_needs_goes_at_once_when_it_is_over_its_age() -> None:
+    rig = Rig()
+    rig.broker.create_topic("orders", 1, TopicPolicy(max_age_s=10))
+    rig.broker.open_reader("orders", "tables", "run", "earliest")
+    rig.publish("orders", b"planned")
+    rig.broker.plan_ranges("orders", "tables", "run", 1, None, None)
+    rig.wait(60)
+    assert [frame for _, frame in rig.broker.held("orders", None, 0)]
+    rig.broker.commit_reader("orders", "tables", "run", {0: 1})
+    rig.wait(0.001)
+    assert not [frame for _, frame in rig.broker.held("orders", None, 0)]
+
+
+@pytest.mark.parametrize("seed", [10771, 10918, 13969, 14804, 14836, 14870])
+def test_seeds_that_found_a_defect_find_none_now(seed: int) -> None:
+    run(seed, 100)

@@ -68,7 +68,7 @@ def deliver(
     )
     demand(held < sub.workers[worker], f"{name}: its consumer holds {held}, as many as it may")
     if sub.rules.kind == "key_shared":
-        check_key(topic, sub, worker, place, clock, name)
+        check_key(topic, sub, worker, place, clock, name, is_burst=is_burst)
     if not is_burst:
         check_priority(topic, sub, place, clock, name, is_quiet=is_quiet)
     entry.state, entry.worker, entry.lease = LEASED, worker, lease
@@ -77,7 +77,9 @@ def deliver(
     entry.is_fresh = True
 
 
-def check_key(topic: Topic, sub: Sub, worker: int, place: Place, clock: Clock, name: str) -> None:
+def check_key(
+    topic: Topic, sub: Sub, worker: int, place: Place, clock: Clock, name: str, *, is_burst: bool
+) -> None:
     """K1 to K4: one consumer holds a key, in order, and it moves only when nothing is out."""
     fact = topic.facts[place]
     if fact.key is None:
@@ -90,6 +92,9 @@ def check_key(topic: Topic, sub: Sub, worker: int, place: Place, clock: Clock, n
             demand(entry.worker == worker, f"{name}: {other} of its key is with another consumer")
         if other[1] < place[1] and not rival.deliver_at and not fact.deliver_at:
             is_before = entry.state in (WAITING, DELAYED) and not entry.may_die
+            # In a burst it may have come back after this one was on its way.
+            is_before = is_before and not (is_burst and entry.waits_since >= clock.step)
+            is_before = is_before and (other[0], rival.id) not in topic.coming
             is_over = 0 < rival.expires_at <= clock.wall
             is_over = is_over or clock.wall - rival.published_at >= topic.max_age_ms
             if is_before and not is_over:
@@ -140,6 +145,7 @@ def see_endings(
     topic: Topic, sub: Sub, cursors: list[Cursor], clock: Clock, *, waited: bool
 ) -> None:
     """What time alone ended: messages that expired, and those over their topic's age."""
+    either: list[Place] = []
     for place in sub.open():
         fact, entry = topic.facts[place], sub.entries[place]
         cursor = cursors[place[0]]
@@ -153,9 +159,10 @@ def see_endings(
             demand(is_old or is_timed, f"{name} was removed while {entry}")
             if entry.state == LEASED and fact.key is not None:
                 sub.ghosts.append((fact.key, entry.worker, entry.deadline))
-            # Both may be true: then the broker says which it was.
-            expired = cursor.expired - sub.sums.get(place[0], {}).get(EXPIRED, 0)
-            sub.end(place, EXPIRED if is_timed and (expired > 0 or not is_old) else DROPPED)
+            if is_timed and is_old:
+                either.append(place)
+            else:
+                sub.end(place, EXPIRED if is_timed else DROPPED)
             continue
         if not fact.expires_at or fact.expires_at > clock.wall or sub.rules.kind == "reader":
             continue
@@ -165,6 +172,9 @@ def see_endings(
         elif waited and entry.state in (WAITING, DELAYED) and not entry.may_die:
             since = max(fact.expires_at, entry.back_at)
             demand(clock.wall - since < book.LOOK_MS, f"{name} has expired and lingers: {entry}")
+    for place in either:  # The broker says which it was, once the others are counted.
+        expired = cursors[place[0]].expired - sub.sums.get(place[0], {}).get(EXPIRED, 0)
+        sub.end(place, EXPIRED if expired > 0 else DROPPED)
 
 
 def check_counts(topic: Topic, sub: Sub, cursors: list[Cursor], clock: Clock) -> None:

@@ -83,6 +83,8 @@ class Engine:
         self._after: list[Waiter] = []
         self._room: list[Waiter] = []
         self.is_urgent = False
+        self._ripe: dict[Subscription, None] = {}
+        """Subscriptions to hand out of before the next group is taken."""
 
     # -- in --------------------------------------------------------------------------------------
 
@@ -105,6 +107,10 @@ class Engine:
             self._after.append(waiter)
             self.is_urgent = True
         self.wake_commit()
+
+    def dispatch_with_group(self, subscription: Subscription) -> None:
+        """Hands out once for all that is decided until the next group: an urgent record waits."""
+        self._ripe[subscription] = None
 
     def when_room(self, waiter: Waiter) -> bool:
         """True when publishes may go on; otherwise the waiter is told when they may."""
@@ -151,6 +157,11 @@ class Engine:
         with self.lock:
             if not self._records and not self._after:
                 return False
+            if self._ripe:
+                ripe, self._ripe = self._ripe, {}
+                for subscription in ripe:
+                    if subscription.consumers:
+                        self.dispatch(subscription)
             records, encoded, waiters = self._records, self._encoded, self._waiters
             self._records, self._encoded, self._waiters = [], [], []
             after, self._after = self._after, []
@@ -421,6 +432,7 @@ class Engine:
         if frames is None:
             # The bytes are on disk: the worker reads them, and keeps the order of slices.
             consumer.pending_reads += 1
+            lease.is_out = False
             self.jobs.append(lambda: self._read_and_hand_over(lease))
             self.wake_worker()
             return
@@ -432,6 +444,7 @@ class Engine:
         consumer = lease.consumer
         with self.lock:
             consumer.pending_reads -= 1
+            lease.is_out = True
             if lease.id not in consumer.leases or consumer.is_gone:
                 return
             if lease.open is not None:  # asked now: some of it may have been taken back meanwhile

@@ -70,7 +70,7 @@ class Committing:
         engine.submit(unit, (self._mailbox, self._target, answer))
         for consumer, _ in self._claims:
             if consumer.free > 0:
-                engine.dispatch(consumer.subscription)
+                engine.dispatch_with_group(consumer.subscription)
         return None
 
     def _answer(self, places: Places, *, is_retry: bool) -> list[StoredPart]:
@@ -105,7 +105,10 @@ class Units(Administration):
         def find_topic(name: str) -> Topic:
             if self.engine.is_blocked:
                 self._check_publish()
-            return self._topic_to_publish(name)
+            topic = self.state.names.get(name)
+            if topic is None or topic.is_removing or topic.policy.dead_of or topic.is_full:
+                topic = self._topic_to_publish(name)
+            return topic
 
         Committing(
             self.engine, wish, claims, mailbox, target, find_topic=find_topic,

@@ -257,6 +257,8 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
     cursor = subscription.cursors[record.partition]
     partition = cursor.partition
     _catch_up(partition, record.ranges[-1][1], effects)
+    if subscription.is_saving:  # Perhaps for one of these, which needs no room any more.
+        effects.dirty[subscription] = None
     if record.mask:
         _settled_scattered(cursor, record, effects)
         return

@@ -202,7 +202,7 @@ def _leased(case: Case) -> Finding | None:
     if not lease.is_out:
         return {
             "reason": "settling",
-            "text": f"it goes to consumer {name!r} once that is written down; ask again",
+            "text": f"it is on its way to consumer {name!r}; ask again",
             "consumer": name,
             **history(case),
         }

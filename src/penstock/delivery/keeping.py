@@ -18,6 +18,8 @@ ROW_MS_MIN: Final = 1_000
 ROWS_PER_SHORTER: Final = 1_024
 ROWS_PER_LONGER: Final = 16_384
 """A message may stay longer than asked by these parts of the times, or by a second."""
+ROWS_MAX: Final = 2 * ROWS_PER_LONGER
+"""More rows than this are joined, two and two: an old backlog is known less exactly."""
 
 
 class Keeping:
@@ -57,6 +59,14 @@ class Keeping:
         """When the first row of the replay window was published; None when it is empty."""
         at = bisect_right(self.rows, self.window, key=_end)
         return self.rows[at][2] if at < len(self.rows) else None
+
+    def join_rows(self, window: int) -> None:
+        """Keeps the rows below the replay window few; a joined row is as young as its youngest."""
+        if len(self.rows) <= ROWS_MAX:
+            return
+        below = bisect_right(self.rows, window, key=_end) // 2 * 2
+        pairs = zip(self.rows[0:below:2], self.rows[1:below:2], strict=True)
+        self.rows[:below] = [[first[0], *second[1:]] for first, second in pairs]
 
     # -- the newest of each key --------------------------------------------------------------------
 

@@ -436,7 +436,7 @@ def later_of_key(
 def haunt(lease: Lease, start: int, end: int) -> None:
     """Messages are taken from a consumer without its doing: their keys stay with it meanwhile."""
     keys = lease.cursor.subscription.keys
-    if keys is None:
+    if keys is None or not lease.is_out:
         return
     offsets = open_offsets(lease)
     offsets = offsets[(offsets >= start) & (offsets < end)]

@@ -83,6 +83,8 @@ def _change(partition: Partition, before: TopicPolicy, at: int, effects: Effects
         keeping.rows = [[partition.released.floor, partition.next_offset, at]]
     if policy.replay_s <= 0:
         keeping.window = 0
+    elif policy.replay_s > before.replay_s:  # what is still held belongs to the longer window
+        keeping.window = min(keeping.window, keeping.end_before(at - int(policy.replay_s * 1000)))
     keeping.trim(policy.keep_last)
     if not is_keeping(policy):
         partition.keeping = None
@@ -106,14 +108,15 @@ def apply_outlived(state: State, record: Outlived, effects: Effects) -> None:
 
 
 def forget_rows(partition: Partition) -> None:
-    """Drops the publish times of messages for which no rule asks any more."""
+    """Drops the publish times of messages that are gone and have left the replay window.
+
+    The times of what is still held stay: another policy may ask for them.
+    """
     keeping, policy = partition.keeping, partition.topic.policy
     if keeping is None or not keeping.rows:
         return
     window = keeping.window if policy.replay_s > 0 else partition.next_offset
     keeping.rows = [
-        row
-        for row in keeping.rows
-        if row[1] > window
-        or (policy.max_age_s is not None and partition.released.missing(row[0], row[1]))
+        row for row in keeping.rows if row[1] > window or partition.released.missing(row[0], row[1])
     ]
+    keeping.join_rows(window)

@@ -329,6 +329,8 @@ def apply_reader_moved(state: State, record: ReaderMoved, effects: Effects) -> N
         if end > reader.progress[index]:
             _finish(cursor, reader.progress[index], end, effects)
             reader.progress[index] = end
+            if partition.keeping is not None:  # what it held may be over its time
+                effects.retained[partition] = None
 
 
 def _finish(cursor: Cursor, start: int, end: int, effects: Effects) -> None:

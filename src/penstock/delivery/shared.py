@@ -121,10 +121,11 @@ def _take_set(
         if trial.losses >= LOSSES_BEFORE_ISOLATION:
             for offset in offsets.tolist():
                 _isolate(cursor, offset, offset + 1)
-            _dispatch_isolated(state, cursor, offers, now)
         else:
             cursor.subscription.turn += 1
             offers.append(offer_set(state, consumer, cursor, offsets, trial, now))
+    if cursor.isolated:  # last, so that this consumer gets nothing beside them
+        _dispatch_isolated(state, cursor, offers, now)
     return True
 
 

@@ -10,7 +10,7 @@ from penstock.delivery.counts import Counts, count
 from penstock.delivery.state import Consumer, Subscription
 from penstock.journal.memory import MemoryDisk, Verb
 from penstock.journal.settings import JournalSettings
-from penstock.vocabulary.claims import Claim, Refusal
+from penstock.vocabulary.claims import Claim, Refusal, Returning, Revoked
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import Cause, Ranges
@@ -48,6 +48,7 @@ class Worker:
         self.consumer: Consumer
         self.slices: list[Slice] = []
         self.closed: list[Exception] = []
+        self.revoked: list[Revoked] = []
 
     def receive(self, part: Slice) -> None:
         self.slices.append(part)
@@ -84,13 +85,16 @@ class Rig:
         clock: ManualClock | None = None,
         settings: JournalSettings = SETTINGS,
         durability: Durability = Durability.SYNCED,
+        reattach_s: float = 0.0,
     ) -> None:
         self.disk = disk or MemoryDisk(record=True)
         self.clock = clock or ManualClock()
         self.settings = settings
         self.broker = Broker.open(
-            self.disk, settings, self.clock, threads=False, durability=durability
-        )
+            self.disk, settings, self.clock, threads=False, durability=durability,
+            reattach_s=reattach_s,
+        )  # fmt: skip
+        self.reattach_s = reattach_s
         self.engine = self.broker.engine
         self.keeper = self.broker.keeper
         self.journal = self.broker.journal
@@ -112,7 +116,7 @@ class Rig:
     def crash(self) -> "Rig":
         """The process dies as it stands, and another opens the store."""
         disk = MemoryDisk.from_image(self.disk.image(), record=True)
-        fresh = Rig(disk, self.clock, self.settings)
+        fresh = Rig(disk, self.clock, self.settings, reattach_s=self.reattach_s)
         fresh.sequences = self.sequences
         return fresh
 
@@ -168,12 +172,15 @@ class Rig:
         start: Any = None,
         name: str = "worker",
         is_settled: bool = True,
+        is_named: bool = False,
+        returning: Returning | None = None,
     ) -> Worker:
         worker = Worker()
-        sink = Sink(DIRECT, worker.receive, worker.closed.append)
+        sink = Sink(DIRECT, worker.receive, worker.closed.append, worker.revoked.append)
         worker.consumer = self.broker.attach(
-            topic, subscription, policy, start, credit, credit_bytes, name, sink
-        )
+            topic, subscription, policy, start, credit, credit_bytes, name, sink,
+            is_named=is_named, returning=returning,
+        )  # fmt: skip
         if is_settled:
             self.settle()
         return worker

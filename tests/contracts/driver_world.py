@@ -1,4 +1,4 @@
-"""A broker behind each embedded driver, with a clock the test moves: what contract tests run on."""
+"""A broker behind each driver, with a clock the test moves: what contract tests run on."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +12,7 @@ from penstock.client.received import ReceivedMessage
 from penstock.drivers.embedded import FILE
 from penstock.journal.disk import FolderDisk
 from penstock.testing import MemoryBroker
+from tests.contracts.remote_world import RemoteBroker
 
 
 class FolderBroker(MemoryBroker):
@@ -29,6 +30,8 @@ class FolderBroker(MemoryBroker):
 
 def make(kind: str, folder: Path) -> MemoryBroker:
     """A broker of this kind of URL."""
+    if kind == "remote":
+        return RemoteBroker()
     return MemoryBroker() if kind == "memory" else FolderBroker(folder)
 
 

@@ -28,7 +28,7 @@ from penstock.vocabulary.policy import Retry
 from tests.contracts.driver_world import bodies, first, make, receive_all
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "remote"])
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryBroker]:
     with make(request.param, tmp_path / "store") as made:
         yield made

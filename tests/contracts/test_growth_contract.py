@@ -17,7 +17,7 @@ from tests.contracts.driver_world import first, make, receive_all
 PUBLISHER = b"\x01" + bytes(15)
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "remote"])
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryBroker]:
     with make(request.param, tmp_path / "store") as made:
         yield made

@@ -15,7 +15,7 @@ from tests.contracts.driver_world import bodies, first, make, receive_all
 DAY_S = 24 * 3600
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "remote"])
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryBroker]:
     with make(request.param, tmp_path / "store") as made:
         yield made

@@ -378,7 +378,7 @@ def test_attached_consumers_are_known_until_they_detach(
     world: World, topic: Topic, subscription: Subscription
 ) -> None:
     world.apply(Attached(topic.id, subscription.id, 4, "w4"))
-    assert world.state.attached == {4: (subscription.id, "w4")}
+    assert world.state.attached == {4: (subscription.id, "w4", 0)}
     assert world.state.next_consumer_id == 5
     world.apply(Detached(topic.id, subscription.id, 4))
     assert world.state.attached == {}

@@ -131,6 +131,17 @@ class Batch:
         if layout.KEYS in self._spans and _listed(self.key_hashes) != key_hashes(self.keys or ()):
             raise MalformedBatch("the key hashes are not those of the keys")
 
+    def span(self, kind: int) -> tuple[int, int] | None:
+        """Where a column starts and ends; None when it is absent."""
+        return self._spans.get(kind)
+
+    def check_bodies(self) -> None:
+        """Raises MalformedBatch unless the column of bodies is sound and each is within limits."""
+        try:
+            self._check_bodies()
+        except TooLarge as error:
+            raise MalformedBatch(error.text) from error
+
     def columns(self) -> Columns:
         """All columns, decoded, as plain lists."""
         return Columns(

@@ -11,6 +11,7 @@ from penstock.broker.following import Following
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.broker.multicasting import Multicasting, check_multicast_start
 from penstock.delivery import admin, counts, members, multicast, patterns
+from penstock.delivery.explain_returning import describe_returning
 from penstock.delivery.growth import decide_partitions
 from penstock.delivery.reader import describe_row
 from penstock.delivery.state import Partition, State, Subscription, Topic
@@ -200,7 +201,8 @@ class Administration(Following, Multicasting):
             "topic": subscription.topic.name,
             "subscription": subscription.name,
             "kind": subscription.policy.kind.value,
-            "consumers": [c.name for c in subscription.consumers or ()],
+            "consumers": [c.name for c in subscription.connected],
+            **describe_returning(subscription, self.engine.clock.now(), self.engine.clock.wall()),
             **msgspec.to_builtins(found),
             "unexplained": counts.unexplained(found),
             **describe_row(subscription),

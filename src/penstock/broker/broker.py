@@ -16,6 +16,7 @@ from penstock.broker.mailbox import DIRECT, Mailbox, Target
 from penstock.broker.multicasting import default_start
 from penstock.broker.reading import Reading
 from penstock.broker.rebuild import Rebuild, started
+from penstock.broker.returning import reattach_ms
 from penstock.broker.revoking import answer_nack, tell_expired
 from penstock.broker.threads import Threads
 from penstock.broker.timing import until_next
@@ -32,7 +33,7 @@ from penstock.journal.disk import Disk
 from penstock.journal.recovery import open_journal
 from penstock.journal.settings import JournalSettings
 from penstock.vocabulary import limits, names
-from penstock.vocabulary.claims import Claim, Refusal
+from penstock.vocabulary.claims import Claim, Refusal, Returning
 from penstock.vocabulary.errors import (
     Closed,
     DiskFull,
@@ -43,14 +44,7 @@ from penstock.vocabulary.errors import (
 )
 from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.policy import SubscriptionPolicy
-from penstock.vocabulary.records import (
-    Attached,
-    Cause,
-    Detached,
-    Published,
-    Ranges,
-    Skipped,
-)
+from penstock.vocabulary.records import Cause, Detached, Published, Ranges, Skipped
 from penstock.vocabulary.stored import Stored
 
 SPACE_CHECK_MS = 1_000
@@ -88,12 +82,16 @@ class Broker(Units, Reading):
     def open(
         cls, disk: Disk, settings: JournalSettings | None = None, clock: Clock | None = None, *,
         threads: bool = True, timers: bool = True, durability: Durability = Durability.SYNCED,
+        reattach_s: float = 0.0,
     ) -> "Broker":  # fmt: skip
         """Opens the store: recovers, writes that it started, then serves.
 
-        Raises NotAStore, StoreInUse, StoreTooNew, StoreDamaged.
+        Consumers whose connection ended without a word have `reattach_s` to return; 0 is for a
+        broker that they die with. Raises InvalidArgument, NotAStore, StoreInUse,
+        StoreTooNew, StoreDamaged.
         """
         clock = clock or SystemClock()
+        may_return_ms = reattach_ms(reattach_s)
         rebuilds: list[Rebuild] = []
 
         def make(journal: Any) -> Rebuild:
@@ -104,7 +102,7 @@ class Broker(Units, Reading):
         rebuild = rebuilds[0]
         engine = Engine(journal, rebuild.state, clock)
         broker = cls(engine, Keeper(engine))
-        broker.durability = durability
+        broker.durability, broker.reattach_ms = durability, may_return_ms
         broker._levels = {level: min(level, durability, key=_LEVELS.index) for level in Durability}
         try:
             broker.check_space()
@@ -120,11 +118,13 @@ class Broker(Units, Reading):
     def _begin(self, rebuild: Rebuild) -> None:
         engine, journal, report = self.engine, self.journal, self.journal.report
         wall = engine.clock.wall()
-        first = started(self.state, wall, is_clean=report.is_clean)
+        is_served = self.reattach_ms > 0
+        first = started(self.state, wall, is_clean=report.is_clean, is_served=is_served)
         engine.call(first)
         for record in self._skips(report.is_clean):
             engine.call(record)
         rebuild.finish()
+        self.begin_returns()
         engine.doomed.update(rebuild.doomed)
         engine.delaying.update(rebuild.delaying)
         engine.retaining.note(rebuild.retaining)
@@ -252,12 +252,13 @@ class Broker(Units, Reading):
     def attach(  # noqa: PLR0913 - a subscription, and who joins it how
         self, topic_name: str, subscription_name: str | None, policy: SubscriptionPolicy | None,
         start: Any, credit: int, credit_bytes: int, consumer_name: str, sink: Sink, *,
-        is_named: bool = False, is_leg: bool = False,
+        is_named: bool = False, is_leg: bool = False, returning: Returning | None = None,
     ) -> Consumer:  # fmt: skip
         """Joins a subscription, creating topic and subscription when missing.
 
         Slices arrive at the sink once the attachment is durable. `is_named`: the application chose
-        the consumer's name; `is_leg`: it is one topic of a pattern.
+        the consumer's name; `is_leg`: it is one topic of a pattern; `returning`: who it was and
+        what it holds, when its connection ended without a word; `kept` says what it still has.
         """
         engine = self.engine
         if not is_leg:
@@ -273,12 +274,14 @@ class Broker(Units, Reading):
                 topic = admin.find_topic(self.state, topic_name)
             else:
                 topic = self._ensure_topic(topic_name)
+            if self.former(returning, consumer_name) is not None:
+                start = None  # It has its place; the one it began at may be gone.
         starts = self._starts(topic, start, default_start(subscription_name, policy))
         with engine.lock:
             member = consumer_name if is_named else None
-            subscription = self._ensure_subscription(
-                topic, subscription_name, policy, starts, member
-            )
+            subscription = self.former_subscription(
+                topic, subscription_name, policy, consumer_name, returning, is_named=is_named
+            ) or self._ensure_subscription(topic, subscription_name, policy, starts, member)
             number = self.state.next_consumer_id
             self.state.next_consumer_id = number + 1
             consumer = Consumer(number, consumer_name, subscription, credit, credit_bytes, sink)
@@ -287,11 +290,7 @@ class Broker(Units, Reading):
                 subscription.consumers = []
             subscription.consumers.append(consumer)
             engine.serving[subscription] = None
-            if subscription.is_durable:
-                engine.submit(Attached(topic.id, subscription.id, number, consumer_name), None)
-            else:
-                consumer.is_attached = True
-                self.engine.dispatch(subscription)
+            self.enter(consumer, returning)
         return consumer
 
     def _ensure_subscription(
@@ -385,6 +384,7 @@ class Broker(Units, Reading):
                 return
             subscription = consumer.subscription
             del engine.consumers[consumer.id]
+            engine.away.pop(consumer, None)
             if subscription.consumers and consumer in subscription.consumers:
                 subscription.consumers.remove(consumer)
             if not subscription.consumers:
@@ -419,6 +419,7 @@ class Broker(Units, Reading):
                 self.check_space()
             if self.journal.failed is not None:
                 return 1000
+            self.end_returns(now, wall)
             for subscription in list(engine.serving):
                 expired = settle.decide_expired(subscription, now, wall)
                 tell_expired(subscription)
@@ -456,7 +457,7 @@ class Broker(Units, Reading):
             return
         failed = self.journal.failed
         self.drain()
-        for consumer in list(self.engine.consumers.values()):
+        for consumer in [c for c in self.engine.consumers.values() if not c.away_until]:
             self.detach(consumer, {}, DIRECT, lambda _: None)
             consumer.sink.mailbox.post([(consumer.sink.on_closed, Closed("the broker was closed"))])
         if self._threads is not None:

@@ -65,6 +65,10 @@ class Engine:
         self.retaining = Retaining(state, clock)
         self.serving: dict[Subscription, None] = {}
         """Subscriptions with consumers."""
+        self.away: dict[Consumer, None] = {}
+        """Consumers that lost their connection and may return."""
+        self.awaiting: dict[Subscription, None] = {}
+        """Subscriptions that wait for consumers attached before the broker stopped."""
         self.unsynced = Lock()
         """Held while a `written` publish counts and is not yet synced: snapshots wait for it."""
         self.applied_end = journal.log_end
@@ -101,11 +105,11 @@ class Engine:
         elif not urgent and len(self._records) == 1:
             self.wake_commit()
 
-    def after_pending(self, waiter: Waiter) -> None:
-        """Answers the waiter once everything decided so far is durable."""
+    def after_pending(self, waiter: Waiter, *, urgent: bool = True) -> None:
+        """Answers the waiter once everything decided so far is durable, which it may hasten."""
         with self.lock:
             self._after.append(waiter)
-            self.is_urgent = True
+            self.is_urgent = self.is_urgent or urgent
         self.wake_commit()
 
     def dispatch_with_group(self, subscription: Subscription) -> None:
@@ -357,7 +361,7 @@ class Engine:
             self.release(effects)
         for number in effects.attached:
             consumer = self.consumers.get(number)
-            if consumer is not None:
+            if consumer is not None and not consumer.away_until:
                 consumer.is_attached = True
                 effects.dirty[consumer.subscription] = None
         for subscription in effects.closed:
@@ -386,7 +390,7 @@ class Engine:
 
     def dispatch(self, subscription: Subscription) -> None:
         """Hands waiting messages of a subscription to consumers with credit."""
-        if subscription.seeks:
+        if subscription.seeks or subscription.awaiting is not None:
             return
         now, wall = self.clock.now(), self.clock.wall()
         if self.expiring:

@@ -15,6 +15,7 @@ from penstock.delivery import admin, counts, patterns
 from penstock.delivery.matching import pattern_of, refuse_taken, subscriptions_of, topics_of
 from penstock.delivery.state import Consumer, State, Topic
 from penstock.vocabulary import names
+from penstock.vocabulary.claims import Returning
 from penstock.vocabulary.errors import InvalidArgument, PenstockError, SubscriptionInUse
 from penstock.vocabulary.filters import check_pattern, matches
 from penstock.vocabulary.policy import SubscriptionPolicy
@@ -38,6 +39,8 @@ class Wanted(NamedTuple):
     credit: int
     credit_bytes: int
     consumer: str
+    returning: dict[str, Returning] | None = None
+    """topic → what it holds there, when its connection ended without a word."""
 
 
 class Follower:
@@ -67,6 +70,7 @@ class Following:
     followers: dict[Follower, None]
     attach: Any
     detach: Any
+    former: Any
     """Methods of Broker."""
 
     def _starts(self, topic: Topic, start: Any, default: str) -> tuple[int, ...]:
@@ -162,10 +166,16 @@ class Following:
             self.engine.check_alive()
             # The subscriptions behind a named pattern have their starts already.
             start = wanted.start if wanted.subscription is None else None
+            legs = wanted.returning or {}
+            is_back = any(self.former(leg, wanted.consumer) for leg in legs.values())
+            is_back = is_back and wanted.subscription is None
             joined: list[Consumer] = []
             try:
                 for topic in topics_of(self.state, wanted.pattern):
-                    joined.append(self._join(follower, topic.name, start))  # noqa: PERF401 - see below
+                    leg = legs.get(topic.name)
+                    # A topic it does not know was created since its connection ended.
+                    since = "earliest" if is_back and leg is None else start
+                    joined.append(self._join(follower, topic.name, since, leg))
             except PenstockError:
                 for consumer in joined:
                     self.detach(consumer, {}, DIRECT, _ignore)
@@ -173,12 +183,15 @@ class Following:
             self.followers[follower] = None
         return follower
 
-    def _join(self, follower: Follower, topic_name: str, start: Any) -> Consumer:
+    def _join(
+        self, follower: Follower, topic_name: str, start: Any, returning: Returning | None = None
+    ) -> Consumer:
         wanted = follower.wanted
         seat = follower.seat(topic_name)
         consumer: Consumer = self.attach(
             topic_name, wanted.subscription, wanted.policy, start, wanted.credit,
             wanted.credit_bytes, wanted.consumer, seat.sink, is_leg=True,
+            returning=returning,
         )  # fmt: skip
         seat.on_joined(consumer)
         return consumer

@@ -10,6 +10,7 @@ import msgspec
 from penstock.batch import Batch
 from penstock.batch.frame import Frame
 from penstock.broker.keeper import Keeper
+from penstock.broker.returning import Returns
 from penstock.broker.seeking import Seeking
 from penstock.broker.wall import alert
 from penstock.delivery import admin, settle
@@ -22,7 +23,7 @@ from penstock.vocabulary import names
 from penstock.vocabulary.records import Ranges, Removed, Unit
 
 
-class Looking(Seeking):
+class Looking(Seeking, Returns):
     """The looking half of a Broker."""
 
     journal: Journal
@@ -145,7 +146,8 @@ class Looking(Seeking):
                 "generation": self.state.generation,
                 "topics": len(self.state.topics),
                 "subscriptions": sum(s.is_durable for s in self.state.subscriptions.values()),
-                "consumers": len(self.engine.consumers),
+                "consumers": len(self.engine.consumers) - len(self.engine.away),
+                **self.count_returns(),
                 "messages_held": sum(
                     p.held for t in self.state.topics.values() for p in t.partitions
                 ),

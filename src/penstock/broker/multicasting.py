@@ -62,7 +62,7 @@ class Multicasting:
         return {
             **row,
             "members": sorted(each.name for each in durable),
-            "consumers": [each.name for member in found for each in member.consumers or ()],
+            "consumers": [each.name for member in found for each in member.connected],
             **msgspec.to_builtins(total),
             "unexplained": counts.unexplained(total),
         }

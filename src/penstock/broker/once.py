@@ -31,7 +31,8 @@ def _read_and_finish(engine: "Engine", lease: Lease, give: Give) -> None:
     partition, consumer = lease.cursor.partition, lease.consumer
     frames, lost = engine.read(partition, lease.start, lease.end)
     with engine.lock:
-        if lease.id not in consumer.leases or consumer.is_gone or engine.journal.failed is not None:
+        is_off = consumer.is_gone or consumer.away_until or engine.journal.failed is not None
+        if lease.id not in consumer.leases or is_off:
             return
         is_durable = lease.cursor.subscription.is_durable
         offsets = [offset for frame in frames for offset in frame.offsets]

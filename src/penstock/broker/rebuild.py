@@ -91,7 +91,8 @@ def restored(state: State, found: list[bytes], clock: Clock) -> Iterator[tuple[T
         if kind == GLOBAL:
             generation, attached, next_ids, upto, extras = rows
             state.generation = generation
-            state.attached = {int(k): tuple(v) for k, v in attached.items()}
+            # Older snapshots do not say which start of the broker attached a consumer.
+            state.attached = {int(k): (v[0], v[1], *v[2:], 0)[:3] for k, v in attached.items()}
             state.set_next_ids(next_ids)
             state.ignore_unknown_upto = upto
             restore_state_extras(state, extras)
@@ -205,6 +206,7 @@ class Rebuild:
                     self.doomed[cursor] = None
 
 
-def started(state: State, wall: int, *, is_clean: bool) -> Started:
-    """The record that opens a run of the broker."""
-    return Started(state.generation + 1, is_clean, wall)
+def started(state: State, wall: int, *, is_clean: bool, is_served: bool = False) -> Started:
+    """The record that opens a run of the broker; one that is served waits for consumers."""
+    is_waiting = is_served and bool(state.attached)
+    return Started(state.generation + 1, is_clean, wall, is_waiting)

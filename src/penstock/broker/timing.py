@@ -18,4 +18,9 @@ def until_next(engine: Engine, now: int, wall: int, expire_at: int) -> int:
         for consumer in subscription.consumers or ():
             if consumer.leases:
                 soonest = min(soonest, consumer.deadline)
+    for consumer in engine.away:
+        soonest = min(soonest, consumer.away_until)
+    for subscription in engine.awaiting:
+        if subscription.awaiting is not None:
+            soonest = min(soonest, subscription.awaiting.until)
     return max(1, soonest - now)

@@ -66,7 +66,13 @@ class Deliveries:
             raise self._closed()
         if self._attachment is None:
             attachment = await self._driver.attach(self._wish, self)
+            if self._was_closed():  # meanwhile
+                attachment.detach({}, _ignore)
+                raise self._closed()
             self._attachment = self.settling.attachment = attachment
+
+    def _was_closed(self) -> bool:
+        return self._is_closed
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -296,6 +302,10 @@ def check_size(max_messages: int) -> None:
     """Raises InvalidArgument when a batch cannot have so many messages."""
     if not 1 <= max_messages <= CREDIT_MAX:
         raise InvalidArgument(f"max_messages must be 1…{CREDIT_MAX}, not {max_messages!r}")
+
+
+def _ignore(_answer: Any) -> None:
+    """Nobody waits for this."""
 
 
 def _time_out(waiter: "Future[bool]") -> None:

@@ -40,6 +40,9 @@ class PatternDeliveries(Deliveries):
             raise self._closed()
         if self._attachment is None:
             following = await cast("PatternDriver", self._driver).follow(self._wish, self)
+            if self._was_closed():  # meanwhile: topics that join from now on are detached at once
+                following.leave()
+                raise self._closed()
             self._attachment = Legs(self._legs, following, self._loop)
             self._driver.deliver()  # the legs of the topics that exist
 

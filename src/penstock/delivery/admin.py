@@ -143,7 +143,7 @@ def decide_alter_topic(topic: Topic, policy: TopicPolicy, now_wall: int) -> Topi
 def decide_delete_topic(state: State, topic: Topic) -> TopicDeleted:
     """Raises TopicInUse while consumers are connected or dead letters would be orphaned."""
     for subscription in (topic.subscriptions or {}).values():
-        if subscription.consumers:
+        if subscription.connected:
             raise TopicInUse(
                 f"topic {topic.name!r} has consumers on subscription {subscription.name!r}; "
                 "close them first"
@@ -233,9 +233,9 @@ def decide_alter_subscription(
 
 def decide_delete_subscription(subscription: Subscription) -> SubscriptionDeleted:
     """Raises SubscriptionInUse while consumers are connected or a reader has a planned range."""
-    if subscription.consumers:
+    if subscription.connected:
         raise SubscriptionInUse(
-            f"subscription {subscription.name!r} has {len(subscription.consumers)} consumer(s); "
+            f"subscription {subscription.name!r} has {len(subscription.connected)} consumer(s); "
             "close them first"
         )
     check_unplanned(subscription)

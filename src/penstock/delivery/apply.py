@@ -381,7 +381,8 @@ def _delay(cursor: Cursor, start: int, end: int, record: r.Returned, effects: Ef
 
 
 def _attached(state: State, record: r.Attached, effects: Effects) -> None:
-    state.attached[record.consumer_id] = (record.subscription_id, record.consumer)
+    who = (record.subscription_id, record.consumer, state.generation)
+    state.attached[record.consumer_id] = who
     state.next_consumer_id = max(state.next_consumer_id, record.consumer_id + 1)
     effects.attached.append(record.consumer_id)
 
@@ -393,21 +394,32 @@ def _detached(state: State, record: r.Detached, _effects: Effects) -> None:
 
 def _started(state: State, record: r.Started, effects: Effects) -> None:
     state.generation = record.generation
-    for subscription_id, _ in state.attached.values():
+    for subscription_id, _, _ in state.attached.values():
         members.see(state, subscription_id, record.started_at)
-    state.attached.clear()
+    may_return = {
+        number: who
+        for number, who in state.attached.items()
+        if record.is_waiting and who[0] in state.subscriptions
+    }
+    state.attached = may_return
+    awaited = {subscription_id for subscription_id, _, _ in may_return.values()}
     for subscription in state.subscriptions.values():
         for cursor in subscription.cursors:
             if cursor.trials:
-                _lose_outstanding(cursor, effects)
+                _lose_outstanding(cursor, effects, stays_out=subscription.id in awaited)
 
 
-def _lose_outstanding(cursor: Cursor, effects: Effects) -> None:
-    """Whatever was out when the broker went down is back; a loss alone counts as a failure."""
+def _lose_outstanding(cursor: Cursor, effects: Effects, *, stays_out: bool) -> None:
+    """Whatever was out when the broker went down is back; a loss alone counts as a failure.
+
+    Where consumers may return, what was out stays out.
+    """
     assert cursor.trials is not None
     for start, end, found in cursor.trials.items():
         trial = Trial(*found)
         if trial.out:
+            if stays_out:
+                continue
             cause = r.Cause.LOST_ALONE if trial.out > 1 else r.Cause.LOST
             trial = _after_return(trial, cause)
             cursor.trials.set(start, end, tuple(trial))

@@ -7,7 +7,13 @@ message comes first names it as `head`: why that one waits is looked up here, on
 
 from typing import Final
 
-from penstock.delivery import explain_keys, explain_kinds, explain_line, explain_time
+from penstock.delivery import (
+    explain_keys,
+    explain_kinds,
+    explain_line,
+    explain_returning,
+    explain_time,
+)
 from penstock.delivery.explain_case import (
     Case,
     Check,
@@ -312,11 +318,14 @@ CHECKS: Final[tuple[Check, ...]] = (
     _finished,
     explain_kinds.read_later,
     _doomed,
+    explain_returning.held_by_one_away,
     _leased,
     _backing_off,
     _settling,
     explain_time.not_due,
     explain_time.over,
+    explain_returning.awaited,
+    explain_returning.all_away,
     explain_kinds.member_away,
     _no_consumer,
     _isolated,

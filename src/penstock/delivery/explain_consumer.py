@@ -25,8 +25,9 @@ def nothing_waits(subscription: Subscription, text: str, wall: int) -> Finding:
 def explain_consumer(subscription: Subscription, name: str, wall: int) -> Finding:
     """Why this consumer gets nothing; `wall` is now, in ms."""
     found = [c for c in subscription.consumers or () if c.name == name]
+    found.sort(key=lambda each: each.away_until)
     if not found:
-        known = [c.name for c in subscription.consumers or ()]
+        known = [c.name for c in subscription.connected]
         others = f"attached: {', '.join(map(repr, known)) or 'none'}"
         if subscription.policy.kind is Kind.READER:
             others = "it is a reader, which has none: use client.reader(…)"
@@ -45,6 +46,16 @@ def explain_consumer(subscription: Subscription, name: str, wall: int) -> Findin
             "reason": "seeking",
             "text": "its subscription is being moved by a seek that is not durable yet; ask again "
             "in a moment",
+            "topic": subscription.topic.name,
+            "subscription": subscription.name,
+            **row,
+        }
+    if subscription.awaiting is not None:
+        names = ", ".join(map(repr, subscription.awaiting.names))
+        return {
+            "reason": "awaiting-return",
+            "text": f"the broker was started again: nothing is handed out until {names} returned "
+            "and said what they hold, or the time for it is over; start them, or wait",
             "topic": subscription.topic.name,
             "subscription": subscription.name,
             **row,
@@ -69,6 +80,13 @@ def explain_consumer(subscription: Subscription, name: str, wall: int) -> Findin
 
 _CONSUMER_TEXTS: Final = {
     "gone": ("no-consumer", "consumer {consumer!r} lost its subscription; attach again"),
+    "away": (
+        "consumer-away",
+        (
+            "consumer {consumer!r} lost its connection, and its {outstanding} messages wait for it "
+            "to return; see to its connection"
+        ),
+    ),
     "attaching": ("attaching", "its attachment is being written down; ask again in a moment"),
     "isolated": (
         "isolated",
@@ -104,13 +122,15 @@ _CONSUMER_TEXTS: Final = {
 
 def consumer_rows(subscription: Subscription) -> list[Finding]:
     """Every consumer with its credit."""
-    return [consumer_row(consumer) for consumer in subscription.consumers or ()]
+    return [consumer_row(consumer) for consumer in subscription.consumers or () if consumer.id]
 
 
 def consumer_row(consumer: Consumer) -> Finding:
     """One consumer with its credit, and whether it can take more."""
     if consumer.is_gone:
         state = "gone"
+    elif consumer.away_until:
+        state = "away"
     elif not consumer.is_attached:
         state = "attaching"
     elif consumer.is_isolated:

@@ -225,7 +225,7 @@ def _out_of(keys: Keys, subscription: Subscription, slot: int) -> tuple[int, int
             offsets = open_offsets(lease)
             mine = offsets[slots_of(lease.cursor, offsets) == slot]
             count += len(mine)
-            until += [at.lease_until(lease, int(offset)) for offset in mine]
+            until += [consumer.away_until or at.lease_until(lease, int(o)) for o in mine]
     for record in keys.decided.values():
         cursor = subscription.cursors[record.partition]
         count += int((slots_of(cursor, at.offsets_of(record)) == slot).sum())

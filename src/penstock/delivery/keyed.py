@@ -85,13 +85,13 @@ class Keys:
         self.is_moving = True
 
     def _join(self, number: int, others: list[int]) -> None:
-        if not others:
-            self.target[:] = number
-            return
         share = len(others) + 1
         for other in others:
             slots = np.flatnonzero(self.target == other)
             self.target[slots[number % share :: share]] = number
+        if not others:
+            self.target[:] = number
+        self.target[self.holder == number] = number  # whoever returned goes on with what it holds
 
     def move(self, subscription: Subscription, now: int) -> None:
         """Moves every slot of which nothing is out to whoever should hold it."""
@@ -113,7 +113,8 @@ class Keys:
             if isinstance(record, Settled) and record.mask:
                 offsets = places_in(int.from_bytes(record.mask, "little")) + offsets[0]
             yield slots_of(cursor, offsets)
-        self.ghosts = [g for g in self.ghosts if g.deadline > now and g.consumer in self.members]
+        here = subscription.consumers or ()
+        self.ghosts = [g for g in self.ghosts if g.deadline > now and g.consumer in here]
         for ghost in self.ghosts:
             yield ghost.slots
 

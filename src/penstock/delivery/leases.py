@@ -1,7 +1,18 @@
 """The volatile side of a cursor: what may be offered, what is out, and taking messages back."""
 
+from typing import Final
+
 from penstock.delivery.keyed import haunt
-from penstock.delivery.state import Cursor, Lease, bit_ranges
+from penstock.delivery.state import Consumer, Cursor, Lease, bit_ranges
+
+LEASE_BITS: Final = 40
+"""Lease ids of one start of the broker: its generation stands above these bits."""
+EARLIER_START: Final = "the broker was started again since, and it was not named on return"
+
+
+def is_of_earlier_start(consumer: Consumer, lease_id: int) -> bool:
+    """True for a lease that ended when the broker did."""
+    return lease_id >> LEASE_BITS < consumer.generation
 
 
 def make_ready(cursor: Cursor, start: int, end: int) -> None:

@@ -87,7 +87,7 @@ def decide_delete(subscription: Subscription) -> Record:
     if not subscription.is_parent:
         return decide_delete_subscription(subscription)
     found = members.members_of(subscription)
-    connected = sum(len(each.consumers or ()) for each in found)
+    connected = sum(len(each.connected) for each in found)
     if connected:
         raise SubscriptionInUse(
             f"multicast {subscription.name!r} has {connected} consumer(s); close them first"

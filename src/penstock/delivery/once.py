@@ -47,14 +47,25 @@ def settled(lease: Lease, ranges: list[tuple[int, int]], outcome: Outcome) -> Se
 
 
 def _shade(state: State, lease: Lease, ranges: list[tuple[int, int]]) -> Lease:
-    consumer, cursor = lease.consumer, lease.cursor
+    return add_shade(
+        state, lease.consumer, lease.cursor, ranges, lease.attempt, lease.bytes_each,
+        (lease.start, lease.end),
+    )  # fmt: skip
+
+
+def add_shade(
+    state: State, consumer: Consumer, cursor: Cursor, ranges: list[tuple[int, int]], attempt: int,
+    bytes_each: int, span: tuple[int, int],
+) -> Lease:  # fmt: skip
+    """Takes credit of a consumer for finished messages it was sent."""
     number = state.next_lease_id
     state.next_lease_id = number + 1
     # A cursor of its own, so that nothing a consumer does with it touches the real one.
     apart = Cursor(cursor.subscription, cursor.partition, 0)
-    shade = Lease(number, consumer, apart, lease.start, lease.end, lease.attempt, NEVER)
-    shade.bytes_each = lease.bytes_each
-    shade.open = sum(((1 << (high - low)) - 1) << (low - lease.start) for low, high in ranges)
+    start, end = span
+    shade = Lease(number, consumer, apart, start, end, attempt, NEVER)
+    shade.bytes_each = bytes_each
+    shade.open = sum(((1 << (high - low)) - 1) << (low - start) for low, high in ranges)
     shade.count = sum(high - low for low, high in ranges)
     consumer.leases[number] = shade
     consumer.outstanding += shade.count

@@ -170,10 +170,10 @@ def decide_delete_pattern(state: State, pattern: PatternCreated) -> Unit:
     """A unit that deletes it on every topic. Raises SubscriptionInUse while consumers are there."""
     found = subscriptions_of(state, pattern)
     for each in found:
-        if each.consumers:
+        if each.connected:
             raise SubscriptionInUse(
                 f"subscription {pattern.name!r} on pattern {pattern.pattern!r} has "
-                f"{len(each.consumers)} consumer(s) on topic {each.topic.name!r}; close them first"
+                f"{len(each.connected)} consumer(s) on topic {each.topic.name!r}; close them first"
             )
     for each in found:
         each.is_removing = True

@@ -44,7 +44,7 @@ def decide_seek(
         if place is not None:
             cursor.voided = state.next_lease_id
             void_leases(cursor, 0, cursor.partition.reserved)
-    return Sought(subscription.topic.id, subscription.id, places)
+    return Sought(subscription.topic.id, subscription.id, places, state.next_lease_id)
 
 
 def apply_sought(state: State, record: Sought, effects: Effects) -> None:
@@ -57,6 +57,7 @@ def apply_sought(state: State, record: Sought, effects: Effects) -> None:
             partition = cursor.partition
             if place > partition.next_offset:  # Damage took the publishing of what lies before.
                 lose(partition, partition.next_offset, place, effects)
+            cursor.voided = max(cursor.voided, record.voided)
             _move(cursor, place, effects)
     effects.dirty[subscription] = None
 

@@ -6,7 +6,13 @@ gone; the record makes it true.
 
 from penstock.delivery import revoked
 from penstock.delivery.keyed import later_of_key
-from penstock.delivery.leases import close_bits, close_mask, withdraw
+from penstock.delivery.leases import (
+    EARLIER_START,
+    close_bits,
+    close_mask,
+    is_of_earlier_start,
+    withdraw,
+)
 from penstock.delivery.offers import mask_of
 from penstock.delivery.once import decide_missed, is_shade, take_back
 from penstock.delivery.state import Consumer, Cursor, Lease, Subscription, bit_ranges
@@ -101,25 +107,31 @@ def _close(
         ranges = bit_ranges(claim.mask, claim.ranges[0][0])
     for start, end in ranges:
         found: list[tuple[int, int]] = []
-        if lease is not None and lease.start <= start and end <= lease.end:
+        if (
+            lease is not None
+            and lease.cursor is cursor
+            and lease.start <= start <= end <= lease.end
+        ):
             found = close_bits(lease, start, end)
         closed.extend(found)
         if sum(high - low for low, high in found) < end - start:
-            closed.extend(_close_late(cursor, start, end, found, claim, refused))
+            closed.extend(_close_late(consumer, start, end, found, claim, refused))
     return cursor, closed
 
 
-def _close_all(lease: Lease) -> list[tuple[int, int]]:
+def close_all(lease: Lease) -> list[tuple[int, int]]:
+    """Ends a lease; returns what was still open."""
     if lease.open is None:
         return close_bits(lease, lease.start, lease.end)
     return [part for low, high in lease.unfinished() for part in close_bits(lease, low, high)]
 
 
 def _close_late(
-    cursor: Cursor, start: int, end: int, found: list[tuple[int, int]], claim: Claim,
+    consumer: Consumer, start: int, end: int, found: list[tuple[int, int]], claim: Claim,
     refused: list[Refusal],
 ) -> list[tuple[int, int]]:  # fmt: skip
     """A late claim is accepted unless the message was handed out again or is finished."""
+    cursor = consumer.subscription.cursors[claim.partition]
     closed: list[tuple[int, int]] = []
     for offset in range(start, end):
         if any(low <= offset < high for low, high in found):
@@ -132,7 +144,9 @@ def _close_late(
             if is_stale(cursor, offset, claim.attempt):
                 refused.append(Refusal(claim.partition, offset, "it was handed out again"))
             continue
-        if cursor.trial(offset).attempt not in (claim.attempt, claim.attempt - 1):
+        if is_of_earlier_start(consumer, claim.lease_id):
+            refused.append(Refusal(claim.partition, offset, EARLIER_START))
+        elif cursor.trial(offset).attempt not in (claim.attempt, claim.attempt - 1):
             # A message that came back unstarted has its attempt again; it waits, or it is out.
             refused.append(Refusal(claim.partition, offset, "it was handed out again"))
         elif withdraw(cursor, offset, offset + 1) or revoked.accept(cursor, offset):
@@ -154,13 +168,13 @@ def decide_return(
     cursor, closed = _close(consumer, claim, refused)
     if not closed:
         return [], refused
-    records = [_returned(cursor, closed, cause, delay_s, reason, consumer.name, now_wall)]
+    records = [returned(cursor, closed, cause, delay_s, reason, consumer.name, now_wall)]
     if cause is Cause.NACKED:
-        records += _revoke(consumer, cursor, closed, now_wall)
+        records += revoke(consumer, cursor, closed, now_wall)
     return records, refused
 
 
-def _revoke(
+def revoke(
     consumer: Consumer, cursor: Cursor, ranges: list[tuple[int, int]], now_wall: int
 ) -> list[Returned]:
     """Kind `key_shared`: what is out of the same keys comes back too, to come again in order."""
@@ -176,13 +190,14 @@ def _revoke(
             closed += close_bits(lease, low, high)
     if not closed:
         return []
-    return [_returned(cursor, closed, Cause.REVOKED, 0.0, "", "", now_wall)]
+    return [returned(cursor, closed, Cause.REVOKED, 0.0, "", "", now_wall)]
 
 
-def _returned(
+def returned(
     cursor: Cursor, ranges: list[tuple[int, int]], cause: Cause, delay_s: float | None,
     reason: str, consumer: str, now_wall: int,
 ) -> Returned:  # fmt: skip
+    """A record that brings back messages whose bits in their leases are closed."""
     merged = merge(ranges)
     cursor.settling += sum(high - low for low, high in merged)
     subscription = cursor.subscription
@@ -218,14 +233,14 @@ def decide_expired(subscription: Subscription, now: int, now_wall: int) -> list[
                 ranges = _expired(lease, now)
                 if ranges:
                     found.append(
-                        _returned(
+                        returned(
                             lease.cursor, ranges, Cause.EXPIRED, 0.0, "lease expired",
                             consumer.name, now_wall,
                         )
                     )  # fmt: skip
                     if subscription.keys is not None:
                         subscription.keys.revoked.append((consumer, lease.id, tuple(ranges)))
-                    found += _revoke(consumer, lease.cursor, ranges, now_wall)
+                    found += revoke(consumer, lease.cursor, ranges, now_wall)
             consumer.deadline = next_deadline(consumer)
     return found
 
@@ -299,9 +314,9 @@ def decide_detach(
             ranges = close_bits(lease, max(start, lease.start), min(end, lease.end))
             if ranges:
                 found.append(_left(cursor, ranges, consumer, now_wall, is_clean, held_one))
-        ranges = _close_all(lease)
+        ranges = close_all(lease)
         if ranges and is_clean:
-            found.append(_returned(cursor, ranges, Cause.UNSTARTED, 0.0, "", "", now_wall))
+            found.append(returned(cursor, ranges, Cause.UNSTARTED, 0.0, "", "", now_wall))
         elif ranges:
             found.append(_left(cursor, ranges, consumer, now_wall, is_clean, held_one))
     return found
@@ -312,11 +327,11 @@ def _left(
     is_clean: bool, is_alone: bool,  # noqa: FBT001 - private, both named at each call
 ) -> Returned:  # fmt: skip
     if is_clean:
-        return _returned(
+        return returned(
             cursor, ranges, Cause.RELEASED, 0.0, "consumer closed", consumer.name, now_wall
         )
     cause = Cause.LOST_ALONE if is_alone else Cause.LOST
-    return _returned(cursor, ranges, cause, None, "consumer lost", consumer.name, now_wall)
+    return returned(cursor, ranges, cause, None, "consumer lost", consumer.name, now_wall)
 
 
 def has_dead_letters(subscription: Subscription) -> bool:

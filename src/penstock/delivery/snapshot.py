@@ -53,6 +53,11 @@ CURSOR_EXTRAS: Final[tuple[Extra, ...]] = (
         lambda cursor, found: setattr(cursor, "begin", found),
     ),
     Extra(
+        "voided",
+        lambda cursor: cursor.voided or None,
+        lambda cursor, found: setattr(cursor, "voided", found),
+    ),
+    Extra(
         "otherwise",
         lambda cursor: cursor.otherwise.items() if cursor.otherwise else None,
         lambda cursor, found: setattr(cursor, "otherwise", RangeMap.restored(found)),

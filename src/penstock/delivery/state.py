@@ -11,6 +11,7 @@ from penstock.delivery.keeping import Keeping
 from penstock.delivery.pending import Pending
 from penstock.delivery.ranges import RangeMap, RangeSet, mask_runs
 from penstock.delivery.traits import Traits
+from penstock.vocabulary.claims import Kept
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.names import MEMBER_MARK
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
@@ -19,6 +20,7 @@ from penstock.vocabulary.records import PatternCreated, Placed, Settled, partiti
 if TYPE_CHECKING:
     from penstock.delivery.keyed import Keys
     from penstock.delivery.line import Line
+    from penstock.delivery.returning import Awaiting
 
 Shared = TypeVar("Shared")
 
@@ -157,9 +159,9 @@ class Subscription:
     """A durable, named cursor on a topic (or an ephemeral one)."""
 
     __slots__ = (
-        "consumers", "created_at", "cursors", "forgotten", "id", "is_durable", "is_pending",
-        "is_removing", "is_saving", "keys", "name", "policy", "reader", "seeks", "seen_at",
-        "topic", "turn",
+        "awaiting", "consumers", "created_at", "cursors", "forgotten", "id", "is_durable",
+        "is_pending", "is_removing", "is_saving", "keys", "name", "policy", "reader", "seeks",
+        "seen_at", "topic", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -189,7 +191,14 @@ class Subscription:
         """Kind `key_shared`: who holds which keys."""
         self.seeks = 0
         """Seeks that are decided and not yet durable: nothing is handed out meanwhile."""
+        self.awaiting: Awaiting | None = None
+        """Consumers attached before the broker stopped: nothing is handed out until they return."""
         self.turn = 0
+
+    @property
+    def connected(self) -> "list[Consumer]":
+        """Its consumers without those that lost their connection."""
+        return [each for each in self.consumers or () if not each.away_until]
 
     @property
     def is_parent(self) -> bool:
@@ -233,6 +242,8 @@ class Cursor:
         """How finished messages that are still held ended, where it was not by an ack."""
         self.finished: RangeMap | None = None
         """QoS 2: (attempt,) that finished a message, where it was not the first."""
+        self.voided = 0
+        """Leases with smaller numbers ended with a seek."""
         self.attached = 0
         self.acked = 0
         self.dead = 0
@@ -254,8 +265,6 @@ class Cursor:
         """Decided, not yet durable: neither leased nor waiting."""
         self.moving: set[int] | None = None
         """Start offsets of doomed messages whose move is decided."""
-        self.voided = 0
-        """Leases with smaller numbers ended with a seek."""
 
     def trial(self, offset: int) -> Trial:
         """What is known of one message's attempts."""
@@ -289,9 +298,9 @@ class Consumer:
     """One connected reader of a subscription. All volatile."""
 
     __slots__ = (
-        "credit", "credit_bytes", "deadline", "id", "is_attached", "is_gone", "is_isolated",
-        "is_saving", "leases", "name", "outstanding", "outstanding_bytes", "pending_reads",
-        "pending_strict", "sink", "subscription",
+        "away_until", "credit", "credit_bytes", "deadline", "generation", "id", "is_attached",
+        "is_gone", "is_isolated", "is_saving", "kept", "leases", "name", "outstanding",
+        "outstanding_bytes", "pending_reads", "pending_strict", "sink", "subscription",
     )  # fmt: skip
 
     def __init__(
@@ -317,6 +326,12 @@ class Consumer:
         self.pending_reads = 0
         self.pending_strict = 0
         """Slices that wait until their Delivered record is durable."""
+        self.away_until = 0
+        """Monotonic ms until which what it holds waits for its connection; 0 = it is connected."""
+        self.generation = 0
+        """The start of the broker that attached it."""
+        self.kept: list[Kept] = []
+        """What it still holds of what it had before it returned."""
 
     @property
     def free(self) -> int:
@@ -407,8 +422,8 @@ class State:
         self.next_consumer_id = 1
         self.next_lease_id = 1
         self.generation = 0
-        self.attached: dict[int, tuple[int, str]] = {}
-        """consumer id → (subscription id, name) of consumers attached in the log."""
+        self.attached: dict[int, tuple[int, str, int]] = {}
+        """consumer id → (subscription id, name, generation) of consumers attached in the log."""
         self.shared: dict[object, object] = {}
         """One object for each policy and subscription name in use: most are the same."""
         self.units: dict[bytes, UnitBook] = {}

@@ -12,6 +12,7 @@ import msgspec
 from penstock.batch.given import given_ids
 from penstock.delivery import settle
 from penstock.delivery.effects import Effects
+from penstock.delivery.leases import EARLIER_START, is_of_earlier_start
 from penstock.delivery.publish import Decided, Duplicate, InFlight, decide_publish, is_generated
 from penstock.delivery.state import Consumer, Cursor, Lease, Partition, Publisher, State, UnitBook
 from penstock.delivery.traits import is_plain
@@ -202,6 +203,8 @@ def _why_not(consumer: Consumer, claim: Claim, offset: int) -> str:
     if offset in cursor.done:
         # Not so for an ack alone: whoever finished it has published his own outputs.
         return "it is finished already"
+    if is_of_earlier_start(consumer, claim.lease_id):
+        return EARLIER_START
     if cursor.trial(offset).attempt not in (claim.attempt, claim.attempt - 1):
         return "it was handed out again"
     return "" if _is_waiting(cursor, offset) else "it is not leased to you"

@@ -8,7 +8,8 @@ from penstock.drivers.port import Driver
 from penstock.vocabulary.errors import InvalidArgument, Unsupported
 
 EMBEDDED: Final = ("file", "memory")
-LATER: Final = ("kafka", "kubemq", "mqtt", "nats", "penstock", "pubsub", "redis")
+REMOTE: Final = "penstock"
+LATER: Final = ("kafka", "kubemq", "mqtt", "nats", "pubsub", "redis")
 """Schemes that are known and not available in this version."""
 
 
@@ -25,8 +26,13 @@ def check_url(url: str) -> str:
         raise Unsupported(
             f"{scheme}: URLs are not available in this version; use 'file:DIR' or 'memory:'"
         )
+    if scheme == REMOTE:
+        from penstock.drivers.remote.address import parse  # noqa: PLC0415
+
+        parse(url)
+        return scheme
     if scheme not in EMBEDDED:
-        close = get_close_matches(scheme.lower(), [*EMBEDDED, *LATER], n=1)
+        close = get_close_matches(scheme.lower(), [*EMBEDDED, REMOTE, *LATER], n=1)
         hint = f"did you mean '{close[0]}:{rest}'?" if close else "use 'file:DIR' or 'memory:'"
         raise InvalidArgument(f"unknown scheme {scheme!r} in URL {url!r}; {hint}")
     if "?" in rest:
@@ -37,11 +43,15 @@ def check_url(url: str) -> str:
 async def open_driver(url: str) -> Driver:
     """A connection of the running loop to the broker the URL names.
 
-    Raises InvalidArgument, Unsupported, and what opening a store raises: NotAStore, StoreInUse,
-    StoreTooNew, StoreDamaged.
+    Raises InvalidArgument, Unsupported, Unavailable when there is no server, and what opening a
+    store raises: NotAStore, StoreInUse, StoreTooNew, StoreDamaged.
     """
-    check_url(url)
-    # Every scheme of this version is embedded. The import waits until a store is really opened.
+    scheme = check_url(url)
+    # The imports wait until they are needed: a remote client has no use for a broker.
+    if scheme == REMOTE:
+        from penstock.drivers.remote import open_remote  # noqa: PLC0415
+
+        return await open_remote(url, get_running_loop())
     from penstock.drivers.embedded import open_embedded  # noqa: PLC0415
 
     return await open_embedded(url, get_running_loop())

@@ -261,6 +261,8 @@ class Started(msgspec.Struct, frozen=True):
     generation: int
     is_clean: bool
     started_at: int
+    is_waiting: bool = False
+    """Consumers attached before may return: what was out stays out until they do, or do not."""
 
 
 class Outlived(msgspec.Struct, frozen=True):
@@ -281,6 +283,8 @@ class Sought(msgspec.Struct, frozen=True):
     subscription_id: int
     places: tuple[int | None, ...]
     """The new place in each partition; None where it stays."""
+    voided: int = 0
+    """Leases with smaller numbers ended with it, where the place is new."""
 
 
 class MemberExpired(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from penstock.batch import Batch
 from penstock.batch.frame import Frame
 from penstock.broker.broker import Broker
 from penstock.broker.explaining import explain_topic
+from penstock.broker.pending_log import topic_log
 from penstock.vocabulary import requests as q
 
 DEAD_REASON: Final = "penstock-dead-reason"
@@ -85,6 +86,7 @@ HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
         r.topic, r.reader, r.owner, is_forced=r.is_forced
     ),
     q.Peek: _peek,
+    q.TopicLog: lambda b, r: topic_log(b, r.topic, r.limit),
     q.Redrive: _redrive,
     q.PurgeDead: _purge_dead,
     q.Stats: lambda b, _: b.stats(),

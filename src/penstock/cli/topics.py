@@ -1,4 +1,4 @@
-"""`penstock topics`: list, create, describe, alter and delete topics."""
+"""`penstock topics`: list, create, describe, log, alter and delete topics."""
 
 from argparse import ArgumentParser, Namespace
 from typing import Any
@@ -9,6 +9,7 @@ from penstock.cli.confirming import add_yes, agreed
 from penstock.cli.connection import opened
 from penstock.cli.output import Output, duration, moment, number, plural, size
 from penstock.cli.parser import BadUsage
+from penstock.cli.topic_log import COMMAND as LOG
 from penstock.vocabulary.limits import RETAIN_S_DEFAULT
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import OnDuplicate
@@ -301,6 +302,7 @@ GROUP = Group(
             _add_name,
             run_describe,
         ),
+        LOG,
         Command(
             "alter",
             "change the policy of a topic, or add partitions",

@@ -127,6 +127,18 @@ class Administration:
         shown = Shown(topic)
         return [message for number, frame in frames for message in shown.messages(number, frame)]
 
+    async def topic_log(
+        self, topic: str, limit: int = LOOK_DEFAULT
+    ) -> dict[str, list[dict[str, Any]]]:
+        """What waits for each subscription, in the order it comes: at most `limit` of each.
+
+        Each message is a dict of `timestamp` (Unix ms), `priority`, `msg` and `id`. Raises
+        UnknownTopic.
+        """
+        check_limit(limit)
+        found: dict[str, list[dict[str, Any]]] = await self._opened().ask(q.TopicLog(topic, limit))
+        return found
+
     async def dead_letters(
         self, topic: str, subscription: str, limit: int = LOOK_DEFAULT
     ) -> list[ReceivedMessage]:

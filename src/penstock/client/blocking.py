@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from msgspec import UNSET
 
+from penstock.client.administration import LOOK_DEFAULT
 from penstock.client.batches import ReceivedBatch
 from penstock.client.blocking_reader import BlockingReader
 from penstock.client.client import Client, connect
@@ -258,6 +259,11 @@ class BlockingClient:
     def peek(self, topic: str, *arguments: Any, **options: Any) -> list[ReceivedMessage]:
         """See Client.peek."""
         found: list[ReceivedMessage] = self._do("peek", topic, *arguments, **options)
+        return found
+
+    def topic_log(self, topic: str, limit: int = LOOK_DEFAULT) -> dict[str, list[dict[str, Any]]]:
+        """See Client.topic_log."""
+        found: dict[str, list[dict[str, Any]]] = self._do("topic_log", topic, limit)
         return found
 
     def dead_letters(

@@ -14,6 +14,8 @@ BATCH_BYTES_MAX: Final = 8 * MIB
 BATCH_COUNT_MAX: Final = 65_536
 PRIORITY_MIN: Final = -32_768
 PRIORITY_MAX: Final = 32_767
+JSON_DEPTH_MAX: Final = 64
+"""Levels of a JSON value that a protocol takes in."""
 
 TOPIC_BYTES_MAX: Final = 255
 TOPIC_LEVELS_MAX: Final = 16
@@ -71,3 +73,17 @@ ACK_DELAY_S_MAX: Final = 0.005
 DEDUP_S: Final = 600.0
 DEDUP_IDS_MAX: Final = 1_000_000
 """A given id is recognised for this long, and while no more than so many came after it."""
+
+LINE_BYTES_MAX: Final = BODY_BYTES_MAX + 4 * KIB
+"""A line of the line protocol: a body, and what stands around it."""
+LINE_CREDIT_MAX: Final = 1_000
+"""Most events in flight for one line client and topic."""
+LINE_SUBSCRIPTIONS_MAX: Final = 1_000
+LINE_RUNS_MAX: Final = 64
+"""Runs of `pub` lines of one connection that may wait for the disk."""
+LINE_LISTED_MAX: Final = 1_000
+"""Most lines of one answer."""
+OUT_BYTES_MAX: Final = 8 * MIB
+"""What waits for one connection to read it; above this its client is too slow."""
+TOPIC_LOG_MAX: Final = 10_000
+"""Most events of each subscriber in the log of a topic."""

@@ -146,6 +146,16 @@ class Peek(msgspec.Struct, frozen=True):
     after: int
 
 
+class TopicLog(msgspec.Struct, frozen=True):
+    """A dict, subscription → its unfinished messages in the order they come.
+
+    Each is a dict of `timestamp` (Unix ms), `priority`, `msg` and `id`; at most `limit` of each.
+    """
+
+    topic: str
+    limit: int = 100
+
+
 class Filter(msgspec.Struct, frozen=True):
     """Which dead letters are meant; every given condition must hold."""
 
@@ -209,6 +219,7 @@ Request = (
     | CommitReader
     | ReleaseReader
     | Peek
+    | TopicLog
     | Redrive
     | PurgeDead
     | Stats

@@ -18,7 +18,8 @@ ready: ## make .venv and install the locked packages, if anything changed
 demo: ready ## watch Penstock at work
 	@$(VENV)/penstock demo $(ARGS)
 
-test: ready ## run the tests
+test: ready ## run the tests, with the servers they need
+	@$(VENV)/python scripts/servers || echo "their tests are skipped, or fail when CI is set" >&2
 	@start=$$(date +%s); status=0; \
 	$(VENV)/python -m pytest tests -q -n $(WORKERS) --dist loadfile $(ARGS) || status=$$?; \
 	echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
@@ -29,16 +30,16 @@ prove: ready ## run the long proofs: every crash point, every seed
 	echo "make prove took $$(( $$(date +%s) - start )) s"; exit $$status
 
 check: ready ## check format, lint, types and imports between rooms
-	$(VENV)/ruff format --check src tests
-	$(VENV)/ruff check src tests
+	$(VENV)/ruff format --check src tests benchmarks
+	$(VENV)/ruff check src tests benchmarks
 	$(VENV)/mypy
 	$(VENV)/lint-imports --no-logo
 
 bench: ready ## measure speed on this machine
 	@$(VENV)/penstock bench --suite $(ARGS)
 
-servers: ## start the servers the tests need
-	@echo "This version needs no servers: Penstock runs inside the Python process."
+servers: ready ## get the real servers the tests and measurements use, into a cache
+	@$(VENV)/python scripts/servers $(ARGS)
 
 lock: ## resolve the dependencies of pyproject.toml again (needs uv)
 	uv pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 \

@@ -11,6 +11,8 @@ from hypothesis import settings
 
 from tests.tally import Tally
 
+pytest_plugins = ["tests.servers.fixtures"]
+
 settings.register_profile("core", deadline=None, max_examples=100)
 settings.register_profile("prove", deadline=None, max_examples=5_000)
 settings.load_profile("core")

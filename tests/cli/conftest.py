@@ -1,6 +1,7 @@
 """Commands run as a person would, in an empty folder, with what they printed."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +39,9 @@ Penstock = Callable[..., Answer]
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current folder, and no settings from outside."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
     return tmp_path
 
 

@@ -1,4 +1,5 @@
 import asyncio
+import signal
 import subprocess
 import sys
 from argparse import Namespace
@@ -6,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.connection import check_exists, opened
+from penstock.cli.connection import check_exists, named, opened
+from penstock.cli.options import Chosen
+from penstock.drivers import attached
+from penstock.drivers.remote import opening
 from penstock.vocabulary.errors import NotAStore, UnknownTopic
 from tests.cli.conftest import Penstock
 
@@ -33,7 +37,12 @@ def test_an_unknown_topic_is_answered_with_the_nearest(here: Path) -> None:
         asyncio.run(look())
 
 
-def test_a_store_in_use_cannot_be_reached(penstock: Penstock, here: Path) -> None:
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_store_in_use_is_used_through_its_owner(
+    penstock: Penstock, here: Path, monkeypatch: pytest.MonkeyPatch, is_frozen: bool
+) -> None:
+    monkeypatch.setattr(attached, "ATTACH_S_MAX", 0.5)
+    monkeypatch.setattr(opening, "ATTEMPT_S_MAX", 30.0 if not is_frozen else 0.3)
     script = (
         "import penstock, asyncio\n"
         "async def main():\n"
@@ -45,12 +54,18 @@ def test_a_store_in_use_cannot_be_reached(penstock: Penstock, here: Path) -> Non
     try:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"open\n"
+        if is_frozen:
+            owner.send_signal(signal.SIGSTOP)
         answer = penstock("topics", "list", "--json")
     finally:
         owner.kill()
         owner.communicate()
-    assert answer.code == 3
-    assert answer.error()["code"] == "store-in-use"
+    if is_frozen:
+        assert answer.code == 3
+        assert answer.error()["code"] == "store-in-use"
+        assert "did not answer" in answer.error()["text"]
+    else:
+        assert (answer.code, answer.json()) == (0, [])
 
 
 def test_a_folder_of_other_files_cannot_be_reached(penstock: Penstock, here: Path) -> None:
@@ -66,3 +81,11 @@ def test_an_unknown_scheme_is_wrong_usage(penstock: Penstock) -> None:
     answer = penstock("pub", "t", "x", "--url", "fiel:./data")
     assert answer.code == 2
     assert "did you mean" in answer.err
+
+
+def test_an_error_says_who_named_the_broker() -> None:
+    error = NotAStore("nothing there")
+    assert named(error, Chosen("file:x", "--url")) is error
+    assert str(named(error, Chosen("file:x", "$PENSTOCK_URL"))).endswith("($PENSTOCK_URL: file:x)")
+    shown = named(error, Chosen("penstock://a:b@c", "--context", "shop"))
+    assert str(shown).endswith("(context 'shop': penstock://a:***@c)")

@@ -13,7 +13,7 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.client.client import connect
 from penstock.drivers import embedded
-from penstock.drivers.embedded import Registry, folder_of, open_embedded
+from penstock.drivers.embedded import EmbeddedDriver, Registry, folder_of, open_embedded
 from penstock.vocabulary.errors import (
     Closed,
     InvalidArgument,
@@ -101,7 +101,12 @@ def test_a_store_that_another_process_has_open_is_in_use(tmp_path: Path) -> None
     with other:
         assert other.stdout is not None
         assert other.stdout.readline() == "open\n"
-        _open_fails(tmp_path / "store", StoreInUse, str(other.pid))
+
+        async def own() -> None:
+            with pytest.raises(StoreInUse, match=str(other.pid)):
+                await embedded.open_file(tmp_path / "store", asyncio.get_running_loop())
+
+        asyncio.run(own())
         other.communicate("\n")
 
 
@@ -275,6 +280,7 @@ def test_consumers_of_a_dead_loop_swallow_no_messages() -> None:
 def test_a_driver_closed_twice_releases_its_broker_once() -> None:
     async def scenario() -> None:
         one = await open_embedded("memory:twice", asyncio.get_running_loop())
+        assert isinstance(one, EmbeddedDriver)
         other = one.again(asyncio.get_running_loop())
         await one.close()
         await one.close()

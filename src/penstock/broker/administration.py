@@ -38,6 +38,8 @@ class Administration(Following, Multicasting):
 
     def _starts(self, topic: Topic, start: Any, default: str) -> tuple[int, ...]:
         start = default if start is None else start
+        if isinstance(start, tuple):  # an offset for each partition, made by the broker itself
+            return start
         with self.engine.lock:
             if start == "earliest":
                 return admin.earliest(topic)
@@ -205,6 +207,7 @@ class Administration(Following, Multicasting):
             **describe_returning(subscription, self.engine.clock.now(), self.engine.clock.wall()),
             **msgspec.to_builtins(found),
             "unexplained": counts.unexplained(found),
+            "oldest": [cursor.done.floor for cursor in subscription.cursors],
             **describe_row(subscription),
             "policy": msgspec.to_builtins(subscription.policy),
         }

@@ -95,4 +95,7 @@ HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.Explain: lambda b, r: explain_topic(
         b, r.topic, r.subscription, position=r.position, id=r.id, key=r.key, consumer=r.consumer
     ),
+    q.BeginBackup: lambda b, _: b.keeper.backups.begin(),
+    q.ReadBackup: lambda b, r: b.keeper.backups.read(r.backup, r.file, r.start, r.bytes_max),
+    q.EndBackup: lambda b, r: b.keeper.backups.end(r.backup),
 }

@@ -447,8 +447,8 @@ class Broker(Units, Reading):
     # -- the end ---------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Refuses new work from now on; what is decided is still made durable."""
-        self.is_draining = True
+        """Takes no new work and hands nothing out; what is decided is still made durable."""
+        self.is_draining = self.engine.is_draining = True
         self._update_blocked()
 
     def close(self) -> None:

@@ -77,6 +77,8 @@ class Engine:
         self.is_closed = False
         self.is_blocked = False
         """Publishes have to look why they are refused."""
+        self.is_draining = False
+        """Nothing more is handed out."""
         self.is_threaded = False
         self.wake_commit: Callable[[], None] = _nobody
         self.wake_worker: Callable[[], None] = _nobody
@@ -390,7 +392,7 @@ class Engine:
 
     def dispatch(self, subscription: Subscription) -> None:
         """Hands waiting messages of a subscription to consumers with credit."""
-        if subscription.seeks or subscription.awaiting is not None:
+        if subscription.seeks or subscription.awaiting is not None or self.is_draining:
             return
         now, wall = self.clock.now(), self.clock.wall()
         if self.expiring:

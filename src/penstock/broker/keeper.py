@@ -1,11 +1,13 @@
 """Housekeeping that never holds up a commit: snapshots, compaction, dead letters."""
 
+from threading import Lock
 from typing import Final
 
 import msgspec
 
 from penstock.batch import encode_columns
 from penstock.batch.frame import Frame, gather
+from penstock.broker.backup import Backups
 from penstock.broker.engine import Engine
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.broker.rebuild import pieces
@@ -41,17 +43,20 @@ class Keeper:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.state = KeeperState(snapshot_at=engine.clock.now(), snapshot_end=engine.applied_end)
+        self.backups = Backups(engine, self.snapshot)
+        self._snapshotting = Lock()
 
     # -- snapshots -------------------------------------------------------------------------------
 
     def snapshot(self) -> None:
         """Takes a snapshot now."""
         engine = self.engine
-        with engine.lock:
-            draft = engine.journal.begin_snapshot(engine.applied_end, engine.applied_records)
-        engine.journal.finish_snapshot(draft, pieces(engine))
-        self.state.snapshot_at = engine.clock.now()
-        self.state.snapshot_end = draft.start
+        with self._snapshotting:
+            with engine.lock:
+                draft = engine.journal.begin_snapshot(engine.applied_end, engine.applied_records)
+            engine.journal.finish_snapshot(draft, pieces(engine))
+            self.state.snapshot_at = engine.clock.now()
+            self.state.snapshot_end = draft.start
 
     def is_snapshot_due(self) -> bool:
         """After enough log, enough time, or when segments wait only for it."""
@@ -59,7 +64,7 @@ class Keeper:
         age = engine.clock.now() - self.state.snapshot_at
         if age < SNAPSHOT_S_MIN or journal.failed is not None:
             return False
-        if journal.waiting_segments() >= 2:  # noqa: PLR2004 - two segments are worth a snapshot
+        if journal.waiting_segments() >= 2 and not journal.is_pinned():  # noqa: PLR2004 - worth it
             return True
         if engine.applied_end == self.state.snapshot_end:
             return False

@@ -5,27 +5,52 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from penstock.cli.options import url_of
+from penstock.cli.contexts import hidden
+from penstock.cli.options import Chosen, chosen
 from penstock.cli.parser import nearest
-from penstock.vocabulary.errors import NotAStore, UnknownSubscription, UnknownTopic
+from penstock.vocabulary.errors import (
+    InvalidArgument,
+    NotAStore,
+    PenstockError,
+    StorageError,
+    Unavailable,
+    UnknownSubscription,
+    UnknownTopic,
+    Unsupported,
+)
 
 
 @asynccontextmanager
 async def opened(arguments: Namespace, *, creates: bool = False) -> AsyncIterator[Any]:
     """A client on the chosen broker. Only a command that `creates` may make a new store.
 
-    Raises NotAStore when there is no store and the command would only look at it.
+    Raises NotAStore when there is no store and the command would only look at it. What goes wrong
+    with a broker that was not named by --url says who named it.
     """
     import penstock
 
-    url = url_of(arguments)
-    if not creates:
-        check_exists(url)
-    async with penstock.connect(url) as client:
+    choice = chosen(arguments)
+    try:
+        if not creates:
+            check_exists(choice.url)
+        client = await penstock.connect(choice.url)
+    except (InvalidArgument, StorageError, Unavailable, Unsupported) as error:
+        raise named(error, choice) from error
+    async with client:
         try:
             yield client
         except (UnknownTopic, UnknownSubscription) as error:
             raise await _with_suggestion(client, arguments, error) from error
+        except Unavailable as error:
+            raise named(error, choice) from error
+
+
+def named(error: PenstockError, choice: Chosen) -> PenstockError:
+    """The error with the context or setting that chose the broker."""
+    if choice.source == "--url":
+        return error
+    who = choice.source if choice.context is None else f"context {choice.context!r}"
+    return type(error)(f"{error.text} ({who}: {hidden(choice.url)})", **error.details)
 
 
 def check_exists(url: str) -> None:

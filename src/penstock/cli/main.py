@@ -13,6 +13,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from penstock.cli import (
+    backup,
+    completion,
+    config,
+    context,
     dead,
     dump,
     explain,
@@ -20,11 +24,14 @@ from penstock.cli import (
     options,
     peek,
     pub,
+    restore,
     salvage,
+    serve,
     stats,
     sub,
     subscriptions,
     tail,
+    top,
     topics,
     verify,
 )
@@ -40,16 +47,23 @@ OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 COMMANDS: Final[tuple[Command | Group, ...]] = (
     pub.COMMAND,
     sub.COMMAND,
+    serve.COMMAND,
     topics.GROUP,
     subscriptions.GROUP,
     dead.GROUP,
     peek.COMMAND,
     tail.COMMAND,
     stats.COMMAND,
+    top.COMMAND,
     explain.COMMAND,
     verify.COMMAND,
+    backup.COMMAND,
+    restore.COMMAND,
     salvage.COMMAND,
     dump.COMMAND,
+    config.GROUP,
+    context.GROUP,
+    completion.COMMAND,
     bench.COMMAND,
     demo.COMMAND,
 )
@@ -57,6 +71,7 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
 EXIT_CODES: Final = {
     "usage": USAGE,
     "invalid-argument": USAGE,
+    "invalid-configuration": USAGE,
     "invalid-name": USAGE,
     "unavailable": UNREACHABLE,
     "draining": UNREACHABLE,

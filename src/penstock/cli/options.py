@@ -1,16 +1,24 @@
-"""What every command takes, and which broker it means: flag, environment, file, default."""
+"""What every command takes, and which broker it means: flag, environment, file or context."""
 
 import os
 import tomllib
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.cli.parser import BadUsage
 
 URL_DEFAULT: Final = "file:./penstock-data"
 URL_VARIABLE: Final = "PENSTOCK_URL"
 FILE: Final = Path("penstock.toml")
+
+
+class Chosen(NamedTuple):
+    """The broker a command means, and who said so."""
+
+    url: str
+    source: str
+    context: str | None = None
 
 
 def add_common(parser: ArgumentParser) -> None:
@@ -20,8 +28,12 @@ def add_common(parser: ArgumentParser) -> None:
         "--url",
         metavar="URL",
         default=SUPPRESS,
-        help=f"the broker: file:DIR or memory: (default: ${URL_VARIABLE}, then `url` in {FILE}, "
-        f"then {URL_DEFAULT})",
+        help="the broker: file:DIR, penstock://HOST:PORT or memory: "
+        f"(default: ${URL_VARIABLE}, then `url` in {FILE}, then the context in use, then "
+        f"{URL_DEFAULT})",
+    )
+    common.add_argument(
+        "--context", metavar="NAME", default=SUPPRESS, help="the broker this context names"
     )
     common.add_argument(
         "--json", action="store_true", default=SUPPRESS, help="print JSON for machines"
@@ -44,9 +56,44 @@ def verbosity(arguments: Namespace) -> int:
 
 
 def url_of(arguments: Namespace) -> str:
-    """The broker's URL: flag, then environment, then penstock.toml, then the default."""
-    given = getattr(arguments, "url", None) or os.environ.get(URL_VARIABLE) or _url_in_file()
-    return given or URL_DEFAULT
+    """The broker's URL, whoever chose it."""
+    return chosen(arguments).url
+
+
+def chosen(arguments: Namespace) -> Chosen:
+    """The broker: flag, then environment, then penstock.toml, then the context in use."""
+    flag, context = getattr(arguments, "url", None), getattr(arguments, "context", None)
+    if flag and context:
+        raise BadUsage("--url and --context both name a broker; give one of them")
+    if flag:
+        return Chosen(flag, "--url")
+    if context:
+        return _in_context(context, "--context")
+    if os.environ.get(URL_VARIABLE):
+        return Chosen(os.environ[URL_VARIABLE], f"${URL_VARIABLE}")
+    if os.environ.get("PENSTOCK_CONTEXT"):
+        return _in_context(os.environ["PENSTOCK_CONTEXT"], "$PENSTOCK_CONTEXT")
+    found = _url_in_file()
+    if found:
+        return Chosen(found, f"`url` in {FILE}")
+    return _current() or Chosen(URL_DEFAULT, "the default")
+
+
+def _in_context(name: str, source: str) -> Chosen:
+    from penstock.cli import context, contexts
+
+    return Chosen(context.find(contexts.read(), name), source, name)
+
+
+def _current() -> Chosen | None:
+    from penstock.cli import context, contexts
+
+    if not contexts.file_path().exists():
+        return None
+    known = contexts.read()
+    if known.current is None:
+        return None
+    return Chosen(context.find(known, known.current), "the context in use", known.current)
 
 
 def _url_in_file() -> str | None:

@@ -16,14 +16,20 @@ _COLOURS = {"ok": GREEN, "torn": YELLOW}
 
 def add(parser: ArgumentParser) -> None:
     """Adds the arguments of this command."""
-    parser.add_argument("dir", metavar="DIR", type=values.folder, help="the folder of the store")
+    parser.add_argument(
+        "dir", metavar="DIR", type=values.folder, help="the folder of the store, or a backup"
+    )
 
 
 def run(arguments: Namespace, output: Output) -> int:
     """Exit code 0 when nothing that was confirmed is damaged, else 1."""
+    from penstock.cli import restore
     from penstock.cli.watching import WatchedDisk, folder_megabytes
+    from penstock.journal.restoring import is_backup
     from penstock.journal.verify import Verdict, verify
 
+    if is_backup(arguments.dir):
+        return restore.verify(arguments.dir, output)
     folder = existing(arguments.dir)
     with Progress(output, f"reading {folder}", folder_megabytes(folder)) as progress:
         disk = WatchedDisk(folder, progress)
@@ -61,7 +67,7 @@ def existing(folder: Path) -> Path:
 COMMAND = Command(
     "verify",
     "read a whole store and say what is right and wrong with it",
-    "verify ./penstock-data",
+    "verify ./penstock-data\nverify orders.tar",
     add,
     run,
     details="Nothing is changed. `torn` is the unconfirmed end that a crash leaves: the next\n"

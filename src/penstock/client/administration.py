@@ -7,8 +7,8 @@ from typing import Any, Final, get_type_hints
 import msgspec
 
 from penstock.batch.frame import Frame, Slice
+from penstock.client.backups import Backups
 from penstock.client.received import Hold, ReceivedMessage, Sheet
-from penstock.drivers.port import Driver
 from penstock.vocabulary import names
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import InvalidArgument, UnknownSubscription, UnknownTopic
@@ -23,11 +23,8 @@ REDRIVES_PER_S: Final = 10
 """With a rate, dead letters go back in so many portions a second."""
 
 
-class Administration:
+class Administration(Backups):
     """The administrative half of a Client."""
-
-    def _opened(self) -> Driver:
-        raise NotImplementedError
 
     # -- topics ----------------------------------------------------------------------------------
 

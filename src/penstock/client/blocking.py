@@ -9,6 +9,7 @@ import threading
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -25,6 +26,7 @@ from penstock.client.service import DRAIN_S_DEFAULT
 from penstock.client.signals import stopping_on_signals
 from penstock.client.transaction import Transaction
 from penstock.drivers.port import Capabilities
+from penstock.vocabulary.backups import Manifest
 from penstock.vocabulary.errors import Closed, UsageError
 from penstock.vocabulary.message import Message, Receipt
 
@@ -292,6 +294,11 @@ class BlockingClient:
         """See Client.stats."""
         numbers: dict[str, Any] = self._do("stats")
         return numbers
+
+    def backup(self, out: str | Path, **options: Any) -> Manifest:
+        """See Client.backup."""
+        manifest: Manifest = self._do("backup", out, **options)
+        return manifest
 
     def confirm_time(self) -> None:
         """See Client.confirm_time."""

@@ -5,7 +5,9 @@ to close it closes it. The broker belongs to no loop: it answers each client on 
 """
 
 import asyncio
+import logging
 import os
+import socket
 import sys
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
@@ -23,17 +25,34 @@ from penstock.broker.following import Seat, Wanted
 from penstock.broker.loop_mailbox import LoopMailbox
 from penstock.broker.mailbox import DIRECT
 from penstock.drivers.legs import Followed, Leg
-from penstock.drivers.port import Answer, Attachment, Capabilities, Follower, Following, Sink
+from penstock.drivers.owner import SOCKET, OwnerSocket
+from penstock.drivers.port import (
+    Answer,
+    Attachment,
+    Capabilities,
+    Driver,
+    Follower,
+    Following,
+    Sink,
+)
 from penstock.journal.disk import FolderDisk
 from penstock.journal.memory import MemoryDisk
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.claims import Claim, Renewal
-from penstock.vocabulary.errors import InvalidArgument, NotAStore, StorageError, Unavailable
+from penstock.vocabulary.errors import (
+    InvalidArgument,
+    NotAStore,
+    StorageError,
+    StoreInUse,
+    Unavailable,
+)
 from penstock.vocabulary.limits import PENDING_BYTES_MAX
 from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.records import Cause, Ranges
 from penstock.vocabulary.units import UnitWish
 from penstock.vocabulary.wishes import Wish
+
+log = logging.getLogger("penstock.drivers")
 
 FILE: Final = Capabilities(
     scheme="file",
@@ -54,10 +73,12 @@ MEMORY: Final = msgspec.structs.replace(FILE, scheme="memory", durability=Durabi
 
 
 class _Entry:
-    __slots__ = ("broker", "lock", "users")
+    __slots__ = ("broker", "lock", "owner", "users")
 
     def __init__(self) -> None:
         self.broker: Broker | None = None
+        self.owner: OwnerSocket | None = None
+        """Where other processes may attach."""
         self.users = 0
         self.lock = Lock()
         """Held while the broker is being opened or closed, so that nobody meets it half-way."""
@@ -70,7 +91,12 @@ class Registry:
         self._guard = Lock()
         self._entries: dict[str, _Entry] = {}
 
-    def acquire(self, key: str, open_broker: Callable[[], Broker]) -> Broker:
+    def acquire(
+        self,
+        key: str,
+        open_broker: Callable[[], Broker],
+        listen: Callable[[Broker], OwnerSocket | None] | None = None,
+    ) -> Broker:
         """The broker of this key, opened when nobody has it. Each call needs a `release`."""
         with self._guard:
             entry = self._entries.setdefault(key, _Entry())
@@ -79,6 +105,7 @@ class Registry:
             if entry.broker is None:
                 try:
                     entry.broker = open_broker()
+                    entry.owner = None if listen is None else listen(entry.broker)
                 except BaseException:
                     self._leave(key, entry)
                     raise
@@ -89,12 +116,14 @@ class Registry:
         with self._guard:
             entry = self._entries[key]
         with entry.lock:
-            broker = entry.broker
+            broker, owner = entry.broker, entry.owner
             with self._guard:
                 is_last = entry.users == 1
             if is_last and broker is not None:
                 # Whoever comes meanwhile waits for the entry's lock and then opens it again.
-                entry.broker = None
+                entry.broker = entry.owner = None
+                if owner is not None:
+                    owner.close()
                 broker.close()
             self._leave(key, entry)
 
@@ -105,9 +134,17 @@ class Registry:
                 self._entries.pop(key, None)
 
     def forget(self) -> None:
-        """In a forked child: the parent's brokers run in the parent only."""
+        """In a forked child: the parent's brokers run in the parent only.
+
+        What the child inherited of them is closed, or a dead parent would seem to live on.
+        """
+        entries, self._entries = self._entries, {}
         self._guard = Lock()
-        self._entries = {}
+        for entry in entries.values():
+            if entry.owner is not None:
+                entry.owner.forget()
+            if entry.broker is not None:
+                entry.broker.journal.disk.close()
 
 
 _registry: Final = Registry()
@@ -137,20 +174,60 @@ def _never() -> Broker:
     raise AssertionError("a shared broker is open")
 
 
-async def open_embedded(url: str, loop: AbstractEventLoop) -> "EmbeddedDriver":
-    """A connection of this loop to the broker of a `file:` or `memory:` URL."""
+async def open_embedded(url: str, loop: AbstractEventLoop) -> Driver:
+    """A connection of this loop to the broker of a `file:` or `memory:` URL.
+
+    A store that another process has open is used through that process.
+    """
     scheme, _, rest = url.partition(":")
     if scheme == "memory":
         key = f"memory:{rest}" if rest else f"memory: {next(_private_names)}"
         broker = _registry.acquire(key, open_memory)
         return EmbeddedDriver(Share(broker, key, _registry), loop, MEMORY)
-    return await open_file(folder_of(url), loop)
+    folder = folder_of(url)
+    try:
+        return await open_file(folder, loop)
+    except StoreInUse as error:
+        from penstock.drivers.attached import open_attached  # noqa: PLC0415
+
+        return await open_attached(folder, loop, lambda: _taken_over(folder), error)
+
+
+def _taken_over(folder: Path) -> Share:
+    """The store of an owner that is gone, opened here."""
+    key = f"file:{folder}"
+    return Share(_acquire(folder, key), key, _registry)
+
+
+def _acquire(folder: Path, key: str) -> Broker:
+    return _registry.acquire(
+        key, lambda: open_folder(folder), lambda broker: _listen(folder, broker)
+    )
+
+
+def _listen(folder: Path, broker: Broker) -> OwnerSocket | None:
+    """Lets other processes use the store, where the file system can."""
+
+    async def serve(listening: socket.socket, stopped: asyncio.Event) -> None:
+        from penstock.server.frames import FramesListener  # noqa: PLC0415
+
+        listener = FramesListener(broker, path=str(folder / SOCKET), sock=listening)
+        await listener.start()
+        await stopped.wait()
+        listener.drain()
+        await listener.stop()
+
+    try:
+        return OwnerSocket(folder, serve)
+    except OSError as error:
+        log.info("other processes cannot use the store %s: %s", folder, error)
+        return None
 
 
 async def open_file(folder: Path, loop: AbstractEventLoop) -> "EmbeddedDriver":
     """A connection of this loop to the broker on a folder."""
     key = f"file:{folder}"
-    opening = loop.run_in_executor(None, _registry.acquire, key, lambda: open_folder(folder))
+    opening = loop.run_in_executor(None, _acquire, folder, key)
     try:
         broker = await asyncio.shield(opening)
     except asyncio.CancelledError:

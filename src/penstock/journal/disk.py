@@ -175,6 +175,8 @@ class FolderDisk:
     """A real folder, files 0600, folder 0700. `is_read_only` is for looking at a store."""
 
     LOCK = "lock"
+    SOCKET = "socket"
+    """Where the owner listens; no file of the store."""
 
     def __init__(self, folder: Path, *, is_read_only: bool = False) -> None:
         self.folder = folder
@@ -188,7 +190,9 @@ class FolderDisk:
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 
     def names(self) -> list[str]:
-        return sorted(name for name in os.listdir(self._folder) if name != self.LOCK)
+        return sorted(
+            name for name in os.listdir(self._folder) if name not in {self.LOCK, self.SOCKET}
+        )
 
     def open(self, name: str) -> RealFile:
         descriptor = os.open(name, self._access | os.O_CLOEXEC, dir_fd=self._folder)

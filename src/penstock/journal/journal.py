@@ -6,7 +6,7 @@ succeeds proves nothing about the bytes the first one lost.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Final
@@ -63,8 +63,8 @@ class Journal:
         """Records written since the store began."""
         self.durable_upto = 0
         self.bytes_since_snapshot = 0
-        self.next_file = 1
-        self.next_snapshot = 1
+        self.next_file = self.next_snapshot = 1
+        self.is_pinned: Callable[[], bool] = bool  # a backup reads: no file goes or is used again
         self.evidence_below = 0
         """Snapshots below are kept until the next opening: this one found damage."""
         self.must_roll = False
@@ -290,7 +290,7 @@ class Journal:
 
     def free_segments(self) -> int:
         """Recycles or removes segments that neither snapshot needs; returns how many."""
-        if len(self.snapshots) < SNAPSHOTS_KEPT or self.failed is not None:
+        if len(self.snapshots) < SNAPSHOTS_KEPT or self.failed is not None or self.is_pinned():
             return 0
         start = self.snapshots[1][1]
         freed = 0
@@ -365,7 +365,7 @@ class Journal:
         self.point("snapshot-counts")
 
     def _remove_old_snapshots(self) -> None:
-        if len(self.snapshots) < SNAPSHOTS_KEPT:
+        if len(self.snapshots) < SNAPSHOTS_KEPT or self.is_pinned():
             return
         oldest = self.snapshots[-1][0]
         for generation in snapshot.generations(self.disk):

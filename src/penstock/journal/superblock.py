@@ -75,18 +75,23 @@ class Superblock:
         """Makes `state` the superblock; its slot generation is chosen here."""
         generation = self.state.slot_generation + 1
         state = msgspec.structs.replace(state, slot_generation=generation)
-        head = _LAYOUT.pack(
-            _MAGIC, FORMAT_MAJOR, FORMAT_MINOR, 0, int(state.is_clean), 0, state.store_id,
-            generation, state.durable_upto, state.snapshot_generation, state.broker_generation,
-        )  # fmt: skip
-        data = (head + _SUM.pack(xxh3_64_intdigest(head))).ljust(512, b"\0")
-        self._file.pwrite(generation % 2 * SLOT_BYTES, data)
+        self._file.pwrite(generation % 2 * SLOT_BYTES, encode_slot(state))
         self._file.sync()
         self.state = state
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def encode_slot(state: State) -> bytes:
+    """One copy of the superblock."""
+    head = _LAYOUT.pack(
+        _MAGIC, FORMAT_MAJOR, FORMAT_MINOR, 0, int(state.is_clean), 0, state.store_id,
+        state.slot_generation, state.durable_upto, state.snapshot_generation,
+        state.broker_generation,
+    )  # fmt: skip
+    return (head + _SUM.pack(xxh3_64_intdigest(head))).ljust(512, b"\0")
 
 
 def decode_slots(data: bytes) -> list[State | None]:

@@ -51,6 +51,17 @@ class InvalidArgument(UsageError):
     code = "invalid-argument"
 
 
+class InvalidConfiguration(UsageError):
+    """A configuration file, environment variable or option has an unknown name or a wrong value."""
+
+    code = "invalid-configuration"
+
+    @property
+    def problems(self) -> list[str]:
+        """Everything that is wrong, one sentence each."""
+        return list(self.details.get("problems", [self.text]))
+
+
 class InvalidName(UsageError):
     """A topic, subscription or consumer name breaks the naming rules."""
 
@@ -197,6 +208,12 @@ class PublisherForgotten(UsageError):
     code = "publisher-forgotten"
 
 
+class AddressInUse(UsageError):
+    """A server cannot listen there: somebody else does, or it may not."""
+
+    code = "address-in-use"
+
+
 # -- bytes --------------------------------------------------------------------------------------
 
 
@@ -301,6 +318,12 @@ class RecordDamaged(StorageError):
     """These messages were lost to damage on disk."""
 
     code = "record-damaged"
+
+
+class BackupDamaged(StorageError):
+    """A backup is not whole, was changed since, or is none."""
+
+    code = "backup-damaged"
 
 
 # -- capabilities ------------------------------------------------------------------------------

@@ -202,6 +202,25 @@ class ConfirmTime(msgspec.Struct, frozen=True):
     """None, once rules about the age of messages go on."""
 
 
+class BeginBackup(msgspec.Struct, frozen=True):
+    """A BackupPlan: what to copy, kept as it is until EndBackup or a minute without a read."""
+
+
+class ReadBackup(msgspec.Struct, frozen=True):
+    """Bytes: so many of a file of the plan, from `start` on; fewer only at its end."""
+
+    backup: str
+    file: str
+    start: int
+    bytes_max: int
+
+
+class EndBackup(msgspec.Struct, frozen=True):
+    """None, once the broker need not keep anything for this backup."""
+
+    backup: str
+
+
 Request = (
     CreateTopic
     | AlterTopic
@@ -226,4 +245,7 @@ Request = (
     | Seek
     | ConfirmTime
     | Explain
+    | BeginBackup
+    | ReadBackup
+    | EndBackup
 )

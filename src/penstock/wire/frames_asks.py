@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, get_args
 import msgspec
 
 from penstock.vocabulary import requests as q
+from penstock.vocabulary.backups import BackupPlan
 from penstock.vocabulary.errors import InvalidArgument, ProtocolError, Unsupported
 from penstock.vocabulary.reading import PlannedRange, ReaderState
 from penstock.wire.frames import JOINED_BYTES_MAX, Type, fragments
@@ -42,6 +43,10 @@ KINDS: Final[dict[int, type]] = {
     20: q.Seek,
     21: q.ConfirmTime,
     22: q.Explain,
+    23: q.TopicLog,
+    24: q.BeginBackup,
+    25: q.ReadBackup,
+    26: q.EndBackup,
 }
 """The number of each question; numbers are never used again for another."""
 NUMBERS: Final = {kind: number for number, kind in KINDS.items()}
@@ -50,6 +55,8 @@ _ANSWERS: Final[dict[type, Any]] = {
     q.OpenReader: ReaderState,
     q.DescribeReader: ReaderState,
     q.PlanRanges: list[PlannedRange],
+    q.BeginBackup: BackupPlan,
+    q.ReadBackup: bytes,
 }
 _NEXT: Final = Struct("<Q")
 _PLACE: Final = Struct("<I")

@@ -46,6 +46,13 @@ SAMPLE: dict[str, Any] = {
     "id_bytes": 42_000_000,
     "peak_bytes": 60_000_000,
     "plain_messages_per_s": 1_500_000.0,
+    "absent": [],
+    "ratios": {"nats:": 30.0, "redis:": 12.0, "nats:always": 30.0, "redis:always": 3.0},
+    "values": {"serve:": 1.0, "nats:": 1.0, "redis:": 1.0, "nats:always": 1.0, "redis:always": 1.0},
+    "loopback": TIMES,
+    "connections": 10_000,
+    "open_s": 10.0,
+    "server_resident_bytes": 500_000_000,
 }
 
 

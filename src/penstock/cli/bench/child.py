@@ -39,6 +39,17 @@ FUNCTIONS: Final = {
     "reopen": "recovery:reopen",
     "keep": "compaction:keep",
     "collect": "compaction:collect",
+    "load-publish": "load:publish",
+    "load-consume": "load:consume",
+    "load-end-to-end": "load:end_to_end",
+    "load-callers": "load:callers",
+    "load-one": "load:one",
+    "load-latency": "load:latency",
+    "net-rest": "protocols:rest",
+    "net-ndjson": "protocols:ndjson",
+    "net-lines": "protocols:lines",
+    "net-connections": "crowd:connections",
+    "feed-stuck": "offenders:feed",
 }
 """What a child can measure: a name, and the function in this package."""
 

@@ -26,7 +26,21 @@ ROW = "{:<62}  {:>13}  {:>13}  {:>4}  {}"
 def add(parser: ArgumentParser) -> None:
     """Adds the arguments of this command."""
     what = parser.add_argument_group("what to measure")
+    what.add_argument(
+        "what", nargs="?", choices=["hostile"], help="hostile: bad clients beside good ones"
+    )
     what.add_argument("--mode", choices=MODES, default="publish", help="default: publish")
+    what.add_argument(
+        "--serve", action="store_true", help="start a Penstock server, and measure it over TCP"
+    )
+    what.add_argument(
+        "--compare",
+        nargs="+",
+        metavar="URL",
+        default=[],
+        help="the same work there, too, in turns: penstock://…, nats://…, redis://…, memory:; "
+        "nats:, nats:always, redis: and redis:always start a server of the cache",
+    )
     what.add_argument("--suite", action="store_true", help="every figure beside its target")
     names = ", ".join(row.name for row in suite.ROWS)
     what.add_argument("--rows", metavar="NAME,…", help=f"only these rows of the suite: {names}")
@@ -37,8 +51,12 @@ def add(parser: ArgumentParser) -> None:
     how.add_argument("--size", type=values.positive, default=100, metavar="B", help="bytes a body")
     how.add_argument("--batch", type=values.positive, default=1_000, metavar="N")
     how.add_argument("--callers", type=values.positive, default=100, metavar="N")
+    how.add_argument("--in-flight", type=values.positive, metavar="N", help="batches at once")
     how.add_argument(
-        "--in-flight", type=values.positive, default=10, metavar="N", help="batches at once"
+        "--rate", type=values.positive, metavar="N", help="messages a second, for latency"
+    )
+    how.add_argument(
+        "--rounds", type=values.positive, default=2, metavar="N", help="turns of each, default: 2"
     )
     how.add_argument("--keep-every", type=values.positive, metavar="N", help="for compaction")
     how.add_argument("--durability", choices=["synced", "written"], default="synced")
@@ -50,6 +68,14 @@ def add(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, output: Output) -> int:
     """Measures in child processes, in a folder of its own that is removed afterwards."""
+    if arguments.what == "hostile":
+        from penstock.cli.bench import hostile
+
+        return hostile.run(arguments, output)
+    if is_for_all(arguments):
+        from penstock.cli.bench import comparing
+
+        return comparing.run(arguments, output)
     with scratch(arguments) as folder:
         plan = plan_of(arguments, folder)
         if arguments.suite or arguments.rows:
@@ -57,19 +83,41 @@ def run(arguments: Namespace, output: Output) -> int:
         return _one(arguments, output, plan)
 
 
+def is_for_all(arguments: Namespace) -> bool:
+    """Whether the work is the one that every kind of broker can be given."""
+    from penstock.cli.bench import compare, places
+
+    url = getattr(arguments, "url", None) or "file:."
+    is_ours = url.partition(":")[0] in {"file", "memory"}
+    is_asked = bool(arguments.compare or arguments.serve or arguments.rate)
+    if arguments.suite or arguments.rows:
+        if is_asked or not is_ours:
+            raise BadUsage("the suite starts what it needs: name only a disk, with --url file:DIR")
+        return False
+    if is_ours and not is_asked and arguments.mode != "one":
+        return False
+    for each in (url, *arguments.compare):
+        places.check(each)
+    if arguments.mode not in compare.MODES:
+        raise BadUsage(
+            f"--mode {arguments.mode} measures file:DIR only; anywhere: {', '.join(compare.MODES)}"
+        )
+    if arguments.rate and arguments.mode != "latency":
+        raise BadUsage("--rate is for --mode latency")
+    return True
+
+
 @contextmanager
 def scratch(arguments: Namespace) -> Iterator[Path | None]:
     """A new folder on the disk that --url names, else on the current one; None for memory:."""
     url = getattr(arguments, "url", None) or "file:."
     scheme, _, rest = url.partition(":")
-    if scheme == "memory":
+    if scheme == "memory" and not (arguments.what or is_for_all(arguments)):
         if arguments.suite or arguments.rows or arguments.mode in ON_DISK:
             raise BadUsage("this measurement needs a disk: use --url file:DIR")
         yield None
         return
-    if scheme != "file":
-        raise BadUsage(f"--url {url}: this version measures file:DIR and memory:")
-    parent = Path(rest or ".")
+    parent = Path((rest if scheme == "file" else "") or ".")
     if (parent / "superblock").exists():
         raise BadUsage(f"{parent} holds a store; name another folder, which bench may fill")
     is_new = not parent.exists()
@@ -94,7 +142,8 @@ def plan_of(arguments: Namespace, folder: Path | None) -> Any:
         size=arguments.size,
         batch=arguments.batch,
         callers=arguments.callers,
-        in_flight=arguments.in_flight,
+        in_flight=arguments.in_flight or (0 if arguments.what or is_for_all(arguments) else 10),
+        rate=float(arguments.rate) if arguments.rate else None,
         durability=arguments.durability,
         keep_every=arguments.keep_every,
         is_quick=arguments.quick,
@@ -116,7 +165,7 @@ def _one(arguments: Namespace, output: Output, plan: Any) -> int:
         shown = {**msgspec.to_builtins(plan), "folder": None}
         output.document({"mode": arguments.mode, "plan": shown, "machine": where, **found})
     else:
-        _show_machine(output, where, plan)
+        show_machine(output, where, plan)
         output.say()
         output.pairs(dict(readable(found)))
     return 1 if found.get("lost") else 0
@@ -153,7 +202,7 @@ def _suite(arguments: Namespace, output: Output, plan: Any) -> int:
     where = machine.describe(plan.path)
     limits = suite.raw_limits(plan.path, min(2.0, plan.seconds))
     if not output.is_json:
-        _show_machine(output, where, plan)
+        show_machine(output, where, plan)
         text = f"raw disk: {number(round(limits.syncs_per_s))} syncs/s, p50 {duration(limits.p50)}"
         output.say(f"{text}, p99 {duration(limits.p99)}")
         output.say()
@@ -215,7 +264,8 @@ def _show(output: Output, figures: Any) -> None:
             output.say(f"    {figure.note}")
 
 
-def _show_machine(output: Output, where: dict[str, Any], plan: Any) -> None:
+def show_machine(output: Output, where: dict[str, Any], plan: Any) -> None:
+    """What the figures were measured on, and with what."""
     memory = size(where["memory_bytes"])
     output.say(f"{where['cpus']} × {where['cpu']}, {memory}, {where['kernel']}")
     disk = f", {where['file_system']} on {where['device']}" if "device" in where else ""
@@ -229,10 +279,14 @@ COMMAND = Command(
     "measure speed on this machine, beside what its disk alone can do",
     "bench --mode publish --batch 1000 --seconds 10\n"
     "bench --mode latency --url file:/var/tmp --json\n"
+    "bench --mode end-to-end --batch 100 --serve --compare nats: redis:\n"
+    "bench --mode latency --rate 5000 --url penstock://127.0.0.1:8001\n"
     "bench --suite\n"
     "bench --suite --quick --rows callers,latency",
     add,
     run,
     details="Each measurement runs in a process of its own, in a new folder that is removed\n"
-    "afterwards: below the current folder, or below DIR with --url file:DIR.",
+    "afterwards: below the current folder, or below DIR with --url file:DIR. A server is one\n"
+    "process, and one other process publishes and consumes. With --compare every URL gets the\n"
+    "same work in turns, in an order that rotates; ratios are those of the first URL.",
 )

@@ -16,7 +16,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     row: str
     value: float
     unit: str
-    """`/s`, `s`, `bytes`, `share` or `count`."""
+    """`/s`, `s`, `bytes`, `share`, `×` or `count`."""
     target: float | None = None
     is_at_most: bool = False
     """The target is an upper limit, not a lower one."""
@@ -60,5 +60,7 @@ def shown(value: float, unit: str) -> str:
             return size(value)
         case "share":
             return f"{value * PERCENT:.0f} %"
+        case "×":
+            return f"{value:.1f} ×"
         case _:
             return number(value)

@@ -16,6 +16,7 @@ MODES: Final = (
     "end-to-end",
     "latency",
     "callers",
+    "one",
     "memory",
     "topics",
     "recovery",

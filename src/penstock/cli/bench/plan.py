@@ -14,6 +14,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The sizes of one measurement. `folder` is empty for a broker in memory."""
 
     folder: str = ""
+    server: str = ""
+    """The URL of a server that does the work, instead of a broker in the folder."""
     seconds: float = 10.0
     messages: int | None = None
     """How many messages instead of how many seconds."""
@@ -21,7 +23,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 1_000
     callers: int = 100
     in_flight: int = 10
-    """Batches published at the same time."""
+    """Batches published at the same time; 0 = as many as suit the broker."""
+    rate: float | None = None
+    """Messages a second, for latency."""
     durability: str = "synced"
     keep_every: int | None = None
     """Compaction: one message in so many is never acked; None = one of all."""
@@ -30,6 +34,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def url(self) -> str:
         """The broker of this measurement."""
+        if self.server:
+            return self.server
         return f"file:{self.folder}" if self.folder else "memory:bench"
 
     @property
@@ -41,6 +47,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def scaled(self, full: int, quick: int) -> int:
         """How many messages or topics: what was asked, else the full or the quick number."""
         return self.messages or (quick if self.is_quick else full)
+
+    def share(self, turn: int, turns: int) -> int | None:
+        """How many of the messages belong to one of several turns; None when time decides."""
+        if self.messages is None:
+            return None
+        return self.messages * (turn + 1) // turns - self.messages * turn // turns
 
 
 class Budget:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.cli.bench import child, modes, raw, targets
+from penstock.cli.bench import child, modes, net, net_targets, raw, targets
 from penstock.cli.bench.figure import Figure
 from penstock.cli.bench.modes import Tick
 from penstock.cli.bench.plan import Plan
@@ -35,6 +35,8 @@ def run(
         try:
             if row.mode in modes.MODES:
                 found = modes.measure(row.mode, asked, tick)
+            elif row.mode in net.MODES:
+                found = net.measure(row.mode, asked, tick)
             else:
                 found = child.run(row.mode, asked, tick)
             yield row, found, row.judge(found, limits)
@@ -256,4 +258,5 @@ ROWS: Final = (
         judge_compaction,
     ),
     *targets.ROWS,
+    *net_targets.ROWS,
 )

@@ -1,0 +1,217 @@
+"""The HTTP listener: REST under /v1, health, metrics and the pages people look at.
+
+Decides which connections and which origins are welcome; what a request means is said by the
+routes in `http_routes`. Belongs to one event loop, the one it was started on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Any, Final
+
+import msgspec
+
+from penstock.broker.broker import Broker
+from penstock.broker.loop_mailbox import LoopMailbox
+from penstock.server.http_connection import Connection
+from penstock.server.http_exchange import Exchange
+from penstock.server.http_publish import Publishing
+from penstock.server.http_pull import Seats
+from penstock.server.http_routes import Routes
+from penstock.wire.rest import Refused
+from penstock.wire.rest_tokens import key_of
+
+SWEEP_S: Final = 0.25
+IDLE_SWEEPS: Final = 20
+"""How many sweeps lie between two looks at idle connections and consumers."""
+
+log = logging.getLogger("penstock.server")
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How patient the listener is, and whom it lets in."""
+
+    head_s: float = 2.0
+    """A request head must be whole this long after its first byte."""
+    body_rate: int = 1024
+    """Bytes a second a body must come at, at least, after its first `head_s`."""
+    write_s: float = 10.0
+    """A client that takes nothing for so long is dropped."""
+    idle_s: float = 75.0
+    """A connection without a request is closed after this long."""
+    consumer_idle_s: float = 15.0
+    """A consumer that holds nothing and has not pulled for so long leaves its subscription."""
+    heartbeat_s: float = 15.0
+    """How often a stream says that it is alive."""
+    connections_max: int = 20_000
+    origins: tuple[str, ...] = ()
+    """Sites whose pages may use this server besides its own: `https://example.org`, or `*`."""
+
+
+class HttpListener:
+    """One HTTP address of a server."""
+
+    name = "http"
+
+    def __init__(
+        self, broker: Broker, host: str, port: int, settings: HttpSettings | None = None, *,
+        is_ready: Callable[[], str | None] | None = None, ssl: Any = None,
+    ) -> None:  # fmt: skip
+        """`is_ready` returns None, or why the server is not ready."""
+        self.broker = broker
+        self.settings = settings or HttpSettings()
+        self.is_draining = False
+        self.is_stopping = False
+        self.is_ready = is_ready or _always_ready
+        self.connections: dict[Connection, None] = {}
+        self.refused_connections = 0
+        self.requests = 0
+        self._host, self._port, self._ssl = host, port, ssl
+        self._server: asyncio.Server | None = None
+        self._watched: dict[Connection, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._sweeps = 0
+        self._date: tuple[int, bytes] = (-1, b"")
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # -- listening -------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Where it really listens."""
+        if self._server is None or not self._server.sockets:
+            return f"{_shown(self._host)}:{self._port}"
+        found = self._server.sockets[0].getsockname()
+        return f"{_shown(found[0])}:{found[1]}"
+
+    @property
+    def port(self) -> int:
+        """The port it really has."""
+        return int(self.address.rpartition(":")[2])
+
+    async def start(self) -> None:
+        """Listens from now on. Raises OSError when the address cannot be had."""
+        self.loop = asyncio.get_running_loop()
+        self.now = self.loop.time
+        self.mailbox = LoopMailbox(self.loop, self._abandon)
+        self.publishing = Publishing(self.broker, self.mailbox)
+        key = key_of(self.broker.journal.store_id)
+        self.seats = Seats(self.broker, self.mailbox, self.loop, key)
+        self._routes = Routes(self)
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), self._host, self._port, ssl=self._ssl, backlog=1024
+        )
+        self._timer = self.loop.call_later(SWEEP_S, self._sweep)
+
+    def drain(self) -> None:
+        """Takes no new connections; every answer from now on is the last of its connection."""
+        if self.is_draining or self._server is None:
+            return
+        self.is_draining = True
+        self._server.close()
+        self.seats.wake()
+        for connection in list(self.connections):
+            streams = [each for each in connection.waiting if each.is_streaming]
+            if streams or not connection.waiting:
+                connection.end()
+
+    async def stop(self) -> None:
+        """Ends every connection. Doing so twice is harmless."""
+        self.drain()
+        if self.is_stopping or self._server is None:
+            return
+        self.is_stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+        while self.connections:
+            await asyncio.sleep(0.001)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.seats.close()
+        await self._server.wait_closed()
+
+    def _abandon(self) -> None:
+        self.seats.lose()
+
+    # -- connections -----------------------------------------------------------------------------
+
+    def joined(self, connection: Connection) -> None:
+        """A connection was made; one too many is turned away."""
+        self.connections[connection] = None
+        if len(self.connections) > self.settings.connections_max:
+            self.refused_connections += 1
+            if self.refused_connections == 1:
+                log.warning("more than %d connections", self.settings.connections_max)
+            connection.turn_away()
+
+    def left(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self.connections.pop(connection, None)
+        self._watched.pop(connection, None)
+
+    def watch(self, connection: Connection) -> None:
+        """The connection has something to do within a time."""
+        self._watched[connection] = None
+
+    def _sweep(self) -> None:
+        self._timer = self.loop.call_later(SWEEP_S, self._sweep)
+        now = self.now()
+        for connection in list(self._watched):
+            if not connection.check(now):
+                self._watched.pop(connection, None)
+        self._sweeps += 1
+        if self._sweeps % IDLE_SWEEPS == 0:
+            for connection in list(self.connections):
+                idle = not connection.waiting and not connection.reading_since
+                if idle and now - connection.idle_since > self.settings.idle_s:
+                    connection.end()
+        self.seats.sweep(now, self.settings.consumer_idle_s)
+
+    def keep(self, task: "asyncio.Task[Any]") -> None:
+        """Keeps a task until it is done."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def route(self, exchange: Exchange) -> None:
+        """Finds who handles a request, and how large its body may be. Raises Refused."""
+        self.requests += 1
+        origin = exchange.headers.get("origin")
+        if origin is not None:
+            self._check_origin(exchange, origin)
+        self._routes.find(exchange)
+
+    def _check_origin(self, exchange: Exchange, origin: str) -> None:
+        """A page of another site must not reach a broker through its visitor's browser."""
+        allowed = self.settings.origins
+        host = exchange.headers.get("host", "")
+        if origin.partition("://")[2] == host:
+            return
+        if "*" in allowed or origin in allowed:
+            exchange.origin = origin
+            return
+        raise Refused(
+            403,
+            "origin-not-allowed",
+            f"pages of {origin[:200]!r} may not use this server; allow them by its setting origins",
+        )
+
+    def date(self) -> bytes:
+        """The date line of an answer."""
+        second = int(self.now())
+        if self._date[0] != second:
+            self._date = (second, b"date: %b\r\n" % formatdate(usegmt=True).encode())
+        return self._date[1]
+
+
+def _always_ready() -> str | None:
+    return None
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,110 @@
+"""`scripts/servers`: gets once, keeps complete folders only, names what cannot be had."""
+
+import importlib.machinery
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "servers"
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module, with an empty cache."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    loader = importlib.machinery.SourceFileLoader("servers_script", str(SCRIPT))
+    spec = importlib.util.spec_from_loader("servers_script", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def _use(script: Any, monkeypatch: pytest.MonkeyPatch, *words: str, **gets: Any) -> int:
+    table = {
+        name: script.Server("1.2.3", get, ["tool", "--version"], name) for name, get in gets.items()
+    }
+    monkeypatch.setattr(script, "SERVERS", table)
+    monkeypatch.setattr(sys, "argv", ["servers", *words])
+    code: int = script.main()
+    return code
+
+
+def _getter(script: Any, said: str = "tool 1.2.3") -> Any:
+    def get(folder: Path, version: str) -> None:
+        get.calls += 1  # type: ignore[attr-defined]
+        script.write_program(folder / "tool", f"echo {said}")
+
+    get.calls = 0  # type: ignore[attr-defined]
+    return get
+
+
+def test_what_is_there_is_not_got_again(
+    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    get = _getter(script)
+    assert _use(script, monkeypatch, tool=get) == 0
+    assert _use(script, monkeypatch, tool=get) == 0
+    assert get.calls == 1
+    assert (tmp_path / "servers" / "tool" / "current").resolve().name == "1.2.3"
+    assert "tool: 1.2.3 is there" in capsys.readouterr().err
+    assert _use(script, monkeypatch, "--list", tool=get) == 0
+    assert str(tmp_path / "servers" / "tool" / "1.2.3") in capsys.readouterr().out
+
+
+def test_another_version_has_a_folder_of_its_own(
+    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    get = _getter(script)
+    assert _use(script, monkeypatch, tool=get) == 0
+    assert _use(script, monkeypatch, "tool@v2.0.0", tool=get) == 0
+    assert (tmp_path / "servers" / "tool" / "current").resolve().name == "2.0.0"
+    assert (tmp_path / "servers" / "tool" / "1.2.3").is_dir()
+
+
+def test_what_the_distribution_has_is_kept_under_its_version(
+    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    get = _getter(script, "tool version 7.0")
+    for _ in range(2):
+        assert _use(script, monkeypatch, f"tool@{script.PACKAGED}", tool=get) == 0
+    assert get.calls == 1
+    assert (tmp_path / "servers" / "tool" / "current").resolve().name == "7.0"
+
+
+def test_a_failed_one_is_named_and_the_others_are_got(
+    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    def fail(folder: Path, _version: str) -> None:
+        (folder / "half").touch()
+        script.run([sys.executable, "-c", "raise SystemExit('error: no such module')"])
+
+    assert _use(script, monkeypatch, bad=fail, good=_getter(script)) == 1
+    said = capsys.readouterr().err
+    assert "error: bad is missing: error: no such module\n  try: " in said
+    assert "good: 1.2.3 got in" in said
+    left = [path.name for path in (tmp_path / "servers" / "bad").iterdir()]
+    assert left == [], "nothing half done stays"
+
+
+def test_a_server_that_does_not_run_is_no_server(
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    bad = _getter(script, "error while loading shared libraries: libx.so.1")
+    assert _use(script, monkeypatch, tool=bad) == 1
+    assert "it was got but does not run" in capsys.readouterr().err
+
+
+def test_an_unknown_name_is_refused(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match="no server 'rediss'; known: tool"):
+        _use(script, monkeypatch, "rediss", tool=_getter(script))
+
+
+def test_an_old_go_is_not_used(script: Any, tmp_path: Path) -> None:
+    script.write_program(tmp_path / "go", "echo go version go1.19.8 linux/amd64")
+    assert script.go_version(str(tmp_path / "go")) == (1, 19) < script.GO_LEAST

@@ -20,9 +20,11 @@ from penstock.cli import (
     dead,
     dump,
     explain,
+    gateway,
     logs,
     options,
     peek,
+    pipeline,
     pub,
     restore,
     salvage,
@@ -65,6 +67,8 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
     context.GROUP,
     completion.COMMAND,
     bench.COMMAND,
+    gateway.COMMAND,
+    pipeline.GROUP,
     demo.COMMAND,
 )
 
@@ -79,6 +83,7 @@ EXIT_CODES: Final = {
     "store-in-use": UNREACHABLE,
     "store-too-new": UNREACHABLE,
     "store-damaged": UNREACHABLE,
+    "bad-pipeline-file": USAGE,
 }
 """Exit code of each error code; every other error is simply FAILED."""
 

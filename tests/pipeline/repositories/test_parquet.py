@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import duckdb
@@ -40,7 +41,8 @@ class TestParquet(TableSuite):
     ) -> None:
         storage = ParquetStorage(root, pms.DATASET)
         rows = drawn_rows(3)
-        replace, done = parquet.os.replace, []
+        replace = os.replace
+        done: list[Path] = []
 
         def crash(source: Path, target: Path) -> None:
             if Path(target).suffix == ".parquet":
@@ -49,7 +51,7 @@ class TestParquet(TableSuite):
                 done.append(target)
             replace(source, target)
 
-        monkeypatch.setattr(parquet.os, "replace", crash)
+        monkeypatch.setattr(os, "replace", crash)
         with pytest.raises(Crash):
             storage.write(rows, WriteId("pms/1", 0))
         monkeypatch.undo()

@@ -109,3 +109,27 @@ def _events(
         ],
         schema=EVENTS,
     )
+
+
+def conflicts(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """An event for each of these rows: their device, pack and moment were there before."""
+    count = len(rows)
+    number, id, severity = CONFLICT
+    pack = rows.column(keys[1]) if len(keys) > 1 else pa.nulls(count, pa.string())
+    return pa.Table.from_arrays(
+        [
+            pa.array([f"{each}/{id}" for each in rows.column("_id").to_pylist()], pa.string()),
+            pa.array([id] * count, pa.string()),
+            pa.array([severity] * count, pa.string()),
+            rows.column(keys[0]),
+            pack,
+            rows.column("time_event"),
+            pa.array(["time_local"] * count, pa.string()),
+            pa.nulls(count, pa.float64()),
+            pa.nulls(count, pa.float64()),
+            pa.array([number] * count, pa.int32()),
+            rows.column("_partition"),
+            rows.column("_offset"),
+        ],
+        schema=EVENTS,
+    )

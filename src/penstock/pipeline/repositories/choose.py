@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from penstock.pipeline.datasets.dataset import Dataset
+from penstock.pipeline.repositories.delta import DeltaStorage
+from penstock.pipeline.repositories.parquet import ParquetStorage
 from penstock.pipeline.repositories.port import TableStorage
 from penstock.vocabulary.errors import InvalidArgument
 
@@ -40,9 +42,5 @@ def open_repository(url: str, table: str, dataset: Dataset) -> TableStorage:
     scheme, _ = check_repository(url)
     folder = table_folder(url, table)
     if scheme == "delta":
-        from penstock.pipeline.repositories.delta import DeltaStorage
-
         return DeltaStorage(folder, dataset)
-    from penstock.pipeline.repositories.parquet import ParquetStorage
-
     return ParquetStorage(folder, dataset)

@@ -60,7 +60,7 @@ class DeltaStorage:
 
     def write(self, rows: pa.Table, write_id: WriteId) -> bool:
         """Stores rows in one commit."""
-        if self._is_committed(write_id):
+        if self.is_committed(write_id):
             return False
         return self.commit(write_files(self.root, "", self.dataset, rows), write_id, {})
 
@@ -86,7 +86,7 @@ class DeltaStorage:
 
     def commit(self, added: list[DataFile], write_id: WriteId, source: dict[str, Any]) -> bool:
         """One log entry for the batch, synced with everything it names."""
-        if self._is_committed(write_id):
+        if self.is_committed(write_id):
             return False
         properties = CommitProperties(
             app_transactions=[Transaction(write_id.application, write_id.batch)],
@@ -131,7 +131,8 @@ class DeltaStorage:
             )
         return found
 
-    def _is_committed(self, write_id: WriteId) -> bool:
+    def is_committed(self, write_id: WriteId) -> bool:
+        """True when this write, or a later one of the application, is stored."""
         last = self._table.transaction_version(write_id.application)
         return last is not None and last >= write_id.batch
 
@@ -159,10 +160,10 @@ def _difference(found: Schema, wanted: Schema) -> str:
     """What the first difference of two schemas is; empty when they are equal."""
     has = {each.name: each.type for each in found.fields}
     needs = {each.name: each.type for each in wanted.fields}
-    for name in needs:
+    for name, kind in needs.items():
         if name not in has:
             return f"it has no column {name!r}"
-        if has[name] != needs[name]:
+        if has[name] != kind:
             return f"column {name!r} has another type"
     extra = [name for name in has if name not in needs]
     return f"it has a column {extra[0]!r} that the dataset does not have" if extra else ""

@@ -9,7 +9,6 @@ part of the newest batch, never a row twice.
     _staging/…                           files that are not committed
 """
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any, Final
@@ -71,7 +70,7 @@ class ParquetStorage:
 
     def write(self, rows: pa.Table, write_id: WriteId) -> bool:
         """Stores rows as one version."""
-        if self._is_committed(write_id):
+        if self.is_committed(write_id):
             return False
         return self.commit(write_files(self.root, STAGING, self.dataset, rows), write_id, {})
 
@@ -96,18 +95,17 @@ class ParquetStorage:
 
     def commit(self, added: list[DataFile], write_id: WriteId, source: dict[str, Any]) -> bool:
         """One manifest for the batch; then its files are put in place."""
-        if self._is_committed(write_id):
+        if self.is_committed(write_id):
             return False
         application, batch = write_id
-        self._append(
-            Manifest(
-                schema=self._schema(),
-                application=application,
-                batch=batch,
-                source=source,
-                added=added,
-            )  # fmt: skip
+        manifest = Manifest(
+            schema=self._schema(),
+            application=application,
+            batch=batch,
+            source=source,
+            added=added,
         )
+        self._append(manifest)
         return True
 
     def replace(self, removed: list[DataFile], added: list[DataFile]) -> None:
@@ -121,7 +119,8 @@ class ParquetStorage:
     def _schema(self) -> str:
         return str(self.dataset.schema)
 
-    def _is_committed(self, write_id: WriteId) -> bool:
+    def is_committed(self, write_id: WriteId) -> bool:
+        """True when this write, or a later one of the application, is stored."""
         return any(
             each.application == write_id.application and each.batch >= write_id.batch
             for each in reversed(self._versions)
@@ -160,7 +159,7 @@ class ParquetStorage:
             staged = self._folder / STAGING / file.path
             if staged.exists():
                 make_folder(place.parent)
-                os.replace(staged, place)
+                staged.replace(place)
             elif not place.exists():
                 raise StorageError(
                     f"{place} is missing: the manifest of version {self.version} names it"

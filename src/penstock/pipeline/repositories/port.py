@@ -62,6 +62,10 @@ class TableStorage(Storage, Protocol):
         """The last committed batch of each epoch of a pipeline."""
         ...
 
+    def is_committed(self, write_id: WriteId) -> bool:
+        """True when this write, or a later one of the application, is stored."""
+        ...
+
     def commit(self, added: list[DataFile], write_id: WriteId, source: dict[str, Any]) -> bool:
         """Adds files that workers wrote; False when this write is committed already.
 

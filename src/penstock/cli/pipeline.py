@@ -1,0 +1,339 @@
+"""`penstock pipeline`: run, check, status, resume, compact and replay, as a pipeline file says."""
+
+import asyncio
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from importlib import import_module
+from typing import Any
+
+from penstock.cli.command import Command, Group
+from penstock.cli.output import Output, number, plural
+from penstock.cli.parser import BadUsage, suggestion
+from penstock.cli.progress import Progress
+
+
+def _add_file(parser: ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="pipeline file, such as pipeline.toml")
+    parser.add_argument(
+        "--pipeline", metavar="NAME", help="only this one of the file (default: all)"
+    )
+
+
+def _chosen(arguments: Namespace) -> list[Any]:
+    from penstock.pipeline.settings import read_file
+
+    found = read_file(arguments.file).pipelines
+    if arguments.pipeline is None:
+        return list(found.values())
+    if arguments.pipeline not in found:
+        raise BadUsage(
+            f"{arguments.file} has no [pipeline.{arguments.pipeline}]; "
+            f"{suggestion(arguments.pipeline, found)}"
+        )
+    return [found[arguments.pipeline]]
+
+
+# -- run --------------------------------------------------------------------------------------
+
+
+def _in_process(pipelines: list[Any]) -> list[Any]:
+    """The pipelines, when all run in this process. Raises Unsupported."""
+    from penstock.vocabulary.errors import Unsupported
+
+    for each in pipelines:
+        if each.settings.lane != "process":
+            raise Unsupported(
+                f"[pipeline.{each.name}] has lane = {each.settings.lane!r}, which this command "
+                'does not run: say lane = "process" to run it in this process'
+            )
+    return pipelines
+
+
+async def _run(arguments: Namespace, output: Output) -> int:
+    from penstock.client.client import connect
+    from penstock.client.signals import stopping_on_signals
+    from penstock.pipeline.flow import Consumer
+
+    pipelines = _in_process(_chosen(arguments))
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        clients = {
+            url: await stack.enter_async_context(connect(url))
+            for url in dict.fromkeys(each.url for each in pipelines)
+        }
+        consumers = [
+            await stack.enter_async_context(Consumer(each, clients[each.url])) for each in pipelines
+        ]
+
+        def stop() -> None:
+            for consumer in consumers:
+                loop.call_soon_threadsafe(consumer.stop)
+
+        with (
+            stopping_on_signals(stop),
+            Progress(output, "rows") as progress,
+        ):
+            showing = asyncio.create_task(_show(progress, consumers))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for consumer in consumers:
+                        group.create_task(consumer.run())
+            except ExceptionGroup as failed:
+                raise failed.exceptions[0] from failed
+            finally:
+                showing.cancel()
+        _tell(output, consumers)
+    return 0
+
+
+async def _show(progress: Progress, consumers: list[Any]) -> None:
+    while True:
+        progress.set(sum(each.counts.read for each in consumers))
+        await asyncio.sleep(0.2)
+
+
+def _tell(output: Output, consumers: list[Any]) -> None:
+    names = ("read", "stored", "quarantined", "duplicate", "events")
+    if output.is_json:
+        output.document(
+            [
+                {"pipeline": each.pipeline.name, "batches": each.batches}
+                | {name: getattr(each.counts, name) for name in names}
+                for each in consumers
+            ]
+        )
+        return
+    rows = [
+        [
+            each.pipeline.name,
+            number(each.batches),
+            *(number(getattr(each.counts, n)) for n in names),
+        ]
+        for each in consumers
+    ]
+    output.table(["pipeline", ">batches", *(f">{name}" for name in names)], rows)
+
+
+# -- look -------------------------------------------------------------------------------------
+
+
+def _check(arguments: Namespace, output: Output) -> int:
+    from pathlib import Path
+
+    from penstock.pipeline.checking import check_table
+    from penstock.pipeline.repositories.choose import open_repository
+
+    found: list[dict[str, Any]] = []
+    for each in _chosen(arguments):
+        for url, folder in zip(each.repositories, each.folders(), strict=True):
+            if not Path(folder).exists():
+                found.append({"pipeline": each.name, "table": folder, "rows": None, "series": []})
+                continue
+            storage = open_repository(url, each.table, each.dataset)
+            try:
+                checked = check_table(storage)
+            finally:
+                storage.close()
+            import msgspec
+
+            found.append({"pipeline": each.name, "table": folder, **msgspec.to_builtins(checked)})
+    if output.is_json:
+        output.document(found)
+    else:
+        for table in found:
+            _show_check(output, table)
+    return 1 if any(each.get("duplicates") for each in found) else 0
+
+
+def _show_check(output: Output, table: dict[str, Any]) -> None:
+    if table["rows"] is None:
+        output.say(f"{table['pipeline']}: the file is right; {table['table']} does not exist yet")
+        return
+    output.heading(f"{table['pipeline']}: {plural(table['rows'], 'row')} in {table['table']}")
+    if table["duplicates"]:
+        output.say(f"{plural(table['duplicates'], 'row')} are there more than once")
+    output.table(
+        ["device", ">rows", "first", "last", ">step s", ">gaps", ">longest s", ">clashes"],
+        [
+            [
+                "/".join(each["keys"]), number(each["rows"]), each["first"], each["last"],
+                number(each["usual_step_s"]), number(each["gaps"]),
+                number(each["longest_gap_s"]), number(each["clashes"]),
+            ]
+            for each in table["series"]
+        ],
+    )  # fmt: skip
+
+
+async def _status(arguments: Namespace, output: Output) -> int:
+    import msgspec
+
+    from penstock.cli.connection import check_exists
+    from penstock.client.client import connect
+    from penstock.pipeline.operations import status
+
+    found = []
+    for each in _chosen(arguments):
+        check_exists(each.url)
+        async with connect(each.url) as client:
+            found.append(msgspec.to_builtins(await status(each, client)))
+    if output.is_json:
+        output.document(found)
+        return 0
+    output.table(
+        ["pipeline", ">epoch", ">batch", "finished", ">rows", ">lag", ">read", ">quarantined"],
+        [
+            [
+                each["pipeline"], each["epoch"], each["batch"],
+                "yes" if each["is_finished"] else "no", number(sum(each["rows"].values())),
+                number(each["lag"]), number(each["counts"]["read"]),
+                number(each["counts"]["quarantined"]),
+            ]
+            for each in found
+        ],
+    )  # fmt: skip
+    return 0
+
+
+# -- change -----------------------------------------------------------------------------------
+
+
+def _add_resume(parser: ArgumentParser) -> None:
+    _add_file(parser)
+    parser.add_argument(
+        "--from-table",
+        action="store_true",
+        required=True,
+        help="open a new epoch where the tables end",
+    )
+
+
+def _resume(arguments: Namespace, output: Output) -> int:
+    from penstock.pipeline.operations import resume
+
+    found = {each.name: resume(each) for each in _chosen(arguments)}
+    if output.is_json:
+        output.document(found)
+    for name, ends in found.items():
+        places = ", ".join(f"{at}:{end}" for at, end in sorted(ends.items()))
+        output.notice(f"pipeline {name} goes on from {places}")
+    return 0
+
+
+def _compact(arguments: Namespace, output: Output) -> int:
+    from penstock.pipeline.operations import compact_tables
+
+    found = {
+        root: done._asdict()
+        for each in _chosen(arguments)
+        for root, done in compact_tables(each).items()
+    }
+    if output.is_json:
+        output.document(found)
+        return 0
+    output.table(
+        ["table", ">days", ">files before", ">files after", ">rows"],
+        [[root, *map(number, done.values())] for root, done in found.items()],
+    )
+    return 0
+
+
+def _add_replay(parser: ArgumentParser) -> None:
+    _add_file(parser)
+    parser.add_argument(
+        "--quarantine",
+        action="store_true",
+        required=True,
+        help="send what is in quarantine through the pipeline again",
+    )
+    parser.add_argument(
+        "--fix",
+        metavar="MODULE:FUNCTION",
+        type=_function,
+        help="mends each body: called with the bytes and the reasons, None leaves it there",
+    )
+
+
+def _function(text: str) -> Callable[..., Any]:
+    module, _, name = text.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadUsage(f"--fix {text}: {error}") from error
+    if not callable(found):
+        raise BadUsage(f"--fix {text}: it cannot be called")
+    return found  # type: ignore[no-any-return]
+
+
+async def _replay(arguments: Namespace, output: Output) -> int:
+    from penstock.cli.connection import check_exists
+    from penstock.client.client import connect
+    from penstock.pipeline.operations import replay
+
+    found: dict[str, dict[str, int]] = {}
+    for each in _chosen(arguments):
+        check_exists(each.url)
+        async with connect(each.url) as client:
+            sent, left = await replay(each, client, arguments.fix)
+        found[each.name] = {"sent": sent, "left": left}
+    if output.is_json:
+        output.document(found)
+        return 0
+    output.table(
+        ["pipeline", ">sent", ">left"],
+        [[name, number(done["sent"]), number(done["left"])] for name, done in found.items()],
+    )
+    return 0
+
+
+GROUP = Group(
+    "pipeline",
+    "readings from topics into tables, each exactly once",
+    (
+        Command(
+            "run",
+            "run the pipelines of a file",
+            "pipeline run pipeline.toml",
+            _add_file,
+            _run,
+            details="Stops when nothing is new (trigger available-now), or at TERM, after the\n"
+            "batch in hand.",
+        ),
+        Command(
+            "check",
+            "check the file, and look over its tables for gaps and clashes",
+            "pipeline check pipeline.toml",
+            _add_file,
+            _check,
+        ),
+        Command(
+            "status",
+            "how far each pipeline is; it must not run at the same time",
+            "pipeline status pipeline.toml --json",
+            _add_file,
+            _status,
+        ),
+        Command(
+            "resume",
+            "go on after a lost or foreign checkpoint",
+            "pipeline resume pipeline.toml --from-table",
+            _add_resume,
+            _resume,
+        ),
+        Command(
+            "compact",
+            "merge small files of the tables",
+            "pipeline compact pipeline.toml",
+            _add_file,
+            _compact,
+        ),
+        Command(
+            "replay",
+            "send what is in quarantine through the pipeline again",
+            "pipeline replay pipeline.toml --quarantine",
+            _add_replay,
+            _replay,
+        ),
+    ),
+)

@@ -1,0 +1,87 @@
+"""Publishing under numbers that mean something: exact for ever, however often it is repeated.
+
+A pipeline numbers what it publishes by the offset it came from. A message whose number is not
+above the last one its publisher stored in a partition is known: publishing it again changes
+nothing, days and restarts later too. On brokers that keep no numbers it is at least once.
+"""
+
+from asyncio import Future, get_running_loop
+from collections.abc import Iterable
+from typing import Any, Final
+
+from penstock.batch import encode_many
+from penstock.client.client import Client
+from penstock.client.publisher import named_id
+from penstock.drivers.port import Driver
+from penstock.vocabulary import names
+from penstock.vocabulary.errors import InvalidArgument
+from penstock.vocabulary.message import Message
+
+FLYING_MAX: Final = 1_000
+"""Messages on their way at a time."""
+
+
+class Numbered:
+    """One publisher of one topic and partition, whose numbers rise and may have gaps."""
+
+    def __init__(
+        self, client: Client, topic: str, partition: int, *, publisher: str, epoch: int
+    ) -> None:
+        names.check_topic(topic)
+        self._client = client
+        self._topic = topic
+        self._partition = partition
+        self._id = named_id(publisher)
+        self._epoch = epoch
+
+    async def publish(self, messages: Iterable[tuple[int, Message]]) -> int:
+        """Stores each (number, message), numbers rising; returns how many were new.
+
+        Returns when all are durable. Raises what publishing raises; then it may be repeated whole.
+        """
+        driver = self._client._opened()  # noqa: SLF001 - a part of the client
+        partition = self._partition % driver.partitions(self._topic)
+        flying: list[Future[Any]] = []
+        last = -1
+        new = 0
+        for number, message in messages:
+            if number <= last:
+                raise InvalidArgument(f"numbers must rise: {number} comes after {last}")
+            last = number
+            while not driver.has_room():
+                await self._room(driver)
+            flying.append(self._send(driver, partition, number, message))
+            if len(flying) >= FLYING_MAX:
+                new += await _landed(flying)
+        return new + await _landed(flying)
+
+    def _send(self, driver: Driver, partition: int, number: int, message: Message) -> "Future[Any]":
+        future: Future[Any] = get_running_loop().create_future()
+        driver.publish(
+            self._topic, partition, encode_many([message]), 1, self._id, self._epoch, number,
+            lambda answer: None if future.done() else future.set_result(answer),
+        )  # fmt: skip
+        return future
+
+    async def _room(self, driver: Driver) -> None:
+        told: Future[Any] = get_running_loop().create_future()
+        driver.when_room(told.set_result)
+        answer = await told
+        if isinstance(answer, Exception):
+            raise answer
+
+
+async def _landed(flying: list["Future[Any]"]) -> int:
+    """Waits for all; returns how many were new. Raises the first failure."""
+    new = 0
+    failure: Exception | None = None
+    for future in flying:
+        answer = await future
+        if isinstance(answer, Exception):
+            failure = failure or answer
+        elif not answer.is_duplicate:
+            new += 1
+    flying.clear()
+    if failure is not None:
+        raise failure
+    return new

@@ -1,0 +1,99 @@
+"""A running gateway: a client of a broker, topics and readers that exist, and a listener."""
+
+import ipaddress
+import logging
+from typing import Any, Final, Self
+
+from penstock.client.client import Client, connect
+from penstock.gateway.api import Api
+from penstock.gateway.http import HttpServer
+from penstock.gateway.keys import Keys
+from penstock.pipeline.datasets import finding
+from penstock.pipeline.datasets.dataset import Dataset
+from penstock.vocabulary.errors import InvalidArgument, TopicExists, UnknownTopic, Unsupported
+from penstock.vocabulary.message import Kind
+
+log = logging.getLogger("penstock.gateway")
+
+PORT: Final = 8081
+HOST: Final = "127.0.0.1"
+REPLAY_S: Final = 72 * 3600.0
+
+
+class Gateway:
+    """`async with Gateway(url) as gateway`: serving until the block is left.
+
+    Without keys it serves this machine only. Raises InvalidArgument, OSError.
+    """
+
+    def __init__(
+        self, url: str, *, host: str = HOST, port: int = PORT, keys: Keys | None = None,
+        datasets: tuple[str, ...] = (), client: Client | None = None,
+    ) -> None:  # fmt: skip
+        if keys is None and not _is_loopback(host):
+            raise InvalidArgument(
+                f"without API keys the gateway serves this machine only, not {host!r}: give a key "
+                "file, or leave the host out"
+            )
+        found = [finding.find(name) for name in (*finding.known(), *datasets)]
+        self._datasets: dict[str, Dataset] = {each.name: each for each in found}
+        self._keys = keys
+        self._host = host
+        self._asked_port = port
+        self._own_client = client is None
+        self._client = client if client is not None else connect(url)
+        self._server: HttpServer | None = None
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._client.open()
+            for dataset in self._datasets.values():
+                await prepare(self._client, dataset)
+            self._server = HttpServer(Api(self._client, self._datasets, self._keys).handle)
+            self.port = await self._server.start(self._host, self._asked_port)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Answers what is in hand, then ends."""
+        if self._server is not None:
+            await self._server.close()
+            self._server = None
+        if self._own_client:
+            await self._client.close()
+
+
+async def prepare(client: Client, dataset: Dataset) -> None:
+    """Creates the topic and the reader of a dataset when they are missing.
+
+    The reader exists before the first reading is published, so that nothing is ever unheld. One
+    that exists is left alone: opening it would fence the pipeline that uses it.
+    """
+    policy: dict[str, Any] = {"replay_s": REPLAY_S, "retain_s": REPLAY_S}
+    try:
+        try:
+            await client.describe_topic(dataset.topic)
+        except UnknownTopic:
+            await client.create_topic(dataset.topic, **policy)
+    except (TopicExists, Unsupported) as error:
+        log.warning("%s", error)  # made by somebody else just now, or the broker has no policies
+    if not client.capabilities.has_readers:
+        return
+    known = {each["subscription"] for each in await client.subscriptions(dataset.topic)}
+    if dataset.table not in known:
+        await client.create_subscription(dataset.topic, dataset.table, kind=Kind.READER)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

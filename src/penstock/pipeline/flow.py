@@ -1,0 +1,444 @@
+"""The in-process lane: from a topic into tables, each message once, in one Python process.
+
+    Consumer    makes a Subscriber and gives it its `listen`
+    Subscriber  plans a batch, writes it into the ledger, reads it and calls `listen`
+    Consumer    validates and analyses, then calls `produce`
+    Producer    transforms, has every Storage write the rows, has the Publisher forward them
+    Storage     puts rows into a repository, each batch once
+    Publisher   sends refused readings, events and rows to their topics
+
+Order of a batch: planned, ledger synced, read, files written, refused and events published, table
+committed and synced, progress reported. A run that dies anywhere in between does the same batch
+again, with the same ranges, features and table versions, and the result is as if it had not died.
+"""
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+import msgspec
+import pyarrow as pa
+
+from penstock.client.client import Client, connect
+from penstock.client.identified import Numbered
+from penstock.client.reader import Reader
+from penstock.pipeline import messages, work
+from penstock.pipeline.datasets.events import conflicts
+from penstock.pipeline.datasets.features import Features, FeatureView
+from penstock.pipeline.ledger import Entry, Identity, Ledger, judge
+from penstock.pipeline.reading import raw_of
+from penstock.pipeline.refusals import CountsDiffer
+from penstock.pipeline.repositories.choose import open_repository
+from penstock.pipeline.repositories.compaction import chosen, compact
+from penstock.pipeline.repositories.files import DataFile, write_files
+from penstock.pipeline.repositories.known import Known, marks_of
+from penstock.pipeline.repositories.port import TableStorage, WriteId
+from penstock.pipeline.settings import AVAILABLE_NOW, Pipeline
+from penstock.vocabulary.errors import UnknownTopic
+from penstock.vocabulary.reading import PlannedRange
+
+log = logging.getLogger("penstock.pipeline")
+
+REPLAY_S: Final = 72 * 3600.0
+"""How long a pipeline's topics keep what was read, for readers that come back."""
+PAUSE_S: Final = 0.05
+"""Between two looks at a topic that had nothing new."""
+COUNTS: Final = "counts.jsonl"
+
+At = Callable[[str], None]
+"""Told each named moment of a batch; tests end the process there."""
+
+
+class Counts(msgspec.Struct):
+    """Where the messages of a batch went. read = stored + quarantined + duplicate."""
+
+    read: int = 0
+    stored: int = 0
+    quarantined: int = 0
+    duplicate: int = 0
+    events: int = 0
+
+    def check(self, where: str) -> None:
+        """Raises CountsDiffer unless every message is accounted for."""
+        if self.read != self.stored + self.quarantined + self.duplicate:
+            raise CountsDiffer(
+                f"{where}: {self.read} read is not {self.stored} stored + {self.quarantined} "
+                f"quarantined + {self.duplicate} duplicate; nothing more is written"
+            )
+
+    def add(self, other: "Counts") -> None:
+        """Adds the counts of another batch."""
+        for name in Counts.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Batch(NamedTuple):
+    """One batch in hand: its entry in the ledger and its messages."""
+
+    application: str
+    entry: Entry
+    raws: list[pa.RecordBatch]
+
+    @property
+    def write_id(self) -> WriteId:
+        """What tables know it by."""
+        return WriteId(self.application, self.entry.batch)
+
+    @property
+    def features(self) -> Features:
+        """The features it is processed with, whenever that is."""
+        return msgspec.convert(self.entry.features.get("active", {}), Features)
+
+
+# -- Subscriber -------------------------------------------------------------------------------
+
+
+class Subscriber:
+    """Takes batches from a topic by a reader and a ledger, one after the other."""
+
+    def __init__(
+        self, pipeline: Pipeline, client: Client, ledger: Ledger, tables: dict[str, TableStorage],
+        listen: Callable[[Batch], Awaitable[Any]], at: At,
+    ) -> None:  # fmt: skip
+        self._pipeline = pipeline
+        self._client = client
+        self._ledger = ledger
+        self._tables = tables
+        self._listen = listen
+        self._at = at
+        self._features = FeatureView(client)
+        self._reader: Reader | None = None
+
+    async def start(self) -> None:
+        """Opens the reader, which fences an older run, and finishes what that left undone."""
+        pipeline = self._pipeline
+        await ensure_topic(self._client, pipeline.topic)
+        self._reader = await self._client.reader(
+            pipeline.topic, pipeline.subscription, owner=secrets.token_hex(8)
+        )
+        is_open = [
+            judge(self._ledger, table.root, table.last(pipeline.name))
+            for table in self._tables.values()
+        ]
+        last = self._ledger.last
+        if last is None:
+            return
+        if last.batch < 0:
+            await self._skip_to(last.ends())
+        elif any(is_open):
+            await self._process(last)
+        else:
+            await self._report(last)
+
+    async def once(self) -> bool:
+        """Processes one batch; False when there is nothing new."""
+        assert self._reader is not None
+        await self._features.read()
+        planned = await self._reader.planned()
+        if not planned:
+            planned = await self._reader.plan(
+                self._pipeline.settings.max_rows_per_batch,
+                self._pipeline.settings.max_bytes_per_batch,
+            )
+        if not planned:
+            return False
+        self._at("range planned")
+        entry = Entry(
+            self._ledger.epoch, self._ledger.next_batch(),
+            list(first_of(planned, self._pipeline.settings.max_rows_per_batch)),
+            {
+                "version": self._features.version,
+                "active": msgspec.to_builtins(self._features.features),
+            },
+            {root: table.version for root, table in self._tables.items()},
+        )  # fmt: skip
+        self._ledger.record(entry)
+        self._at("ledger written")
+        await self._process(entry)
+        return True
+
+    async def _process(self, entry: Entry) -> None:
+        assert self._reader is not None
+        raws: list[pa.RecordBatch] = []
+        for partition, start, end in entry.ranges:
+            async for batch in self._reader.batches(partition, start, end):
+                raws += raw_of(batch)
+        self._at("range read")
+        await self._listen(Batch(f"{self._pipeline.name}/{entry.epoch}", entry, raws))
+        await self._report(entry)
+        self._at("progress reported")
+
+    async def _report(self, entry: Entry) -> None:
+        """Tells the broker how far the tables are, unless it knows."""
+        assert self._reader is not None
+        progress = await self._reader.progress()
+        ends = {at: end for at, end in entry.ends().items() if progress.get(at, 0) < end}
+        if ends:
+            await self._reader.commit(ends)
+
+    async def _skip_to(self, ends: dict[int, int]) -> None:
+        """A new epoch: what lies before these offsets is in the tables."""
+        assert self._reader is not None
+        progress = await self._reader.progress()
+        if any(progress.get(at, 0) < end for at, end in ends.items()):
+            await self._reader.plan(None, None)
+            await self._reader.commit(
+                {at: end for at, end in ends.items() if progress.get(at, 0) < end}
+            )
+
+
+def first_of(planned: Iterable[PlannedRange], rows: int) -> list[PlannedRange]:
+    """As much of the planned ranges as one batch takes; at least one message."""
+    found: list[PlannedRange] = []
+    for partition, start, end in planned:
+        if rows <= 0:
+            break
+        found.append(PlannedRange(partition, start, min(end, start + rows)))
+        rows -= found[-1].end - start
+    return found
+
+
+# -- Consumer ---------------------------------------------------------------------------------
+
+
+class Consumer:
+    """A pipeline that runs in this process. `async with Consumer(pipeline) as consumer`."""
+
+    def __init__(
+        self, pipeline: Pipeline, client: Client | None = None, at: At = lambda _: None
+    ) -> None:
+        self.pipeline = pipeline
+        self.counts = Counts()
+        self.batches = 0
+        self._own_client = client is None
+        self._client = client if client is not None else connect(pipeline.url)
+        self._at = at
+        self._ledger: Ledger | None = None
+        self._tables: dict[str, TableStorage] = {}
+        self._stopping = asyncio.Event()
+        self.subscriber: Subscriber | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _open(self) -> None:
+        pipeline = self.pipeline
+        folders = pipeline.folders()
+        identity = Identity(pipeline.name, pipeline.source, folders)
+        self._ledger = Ledger(Path(pipeline.checkpoint), identity)
+        for url, folder in zip(pipeline.repositories, folders, strict=True):
+            self._tables[folder] = open_repository(url, pipeline.table, pipeline.dataset)
+        await self._client.open()
+        publisher = Publisher(self._client, pipeline, self._ledger.epoch)
+        self.producer = Producer(pipeline, self._tables, publisher, self._at)
+        self.subscriber = Subscriber(
+            pipeline, self._client, self._ledger, self._tables, self.listen, self._at
+        )
+        await self.subscriber.start()
+
+    async def close(self) -> None:
+        """Lets go of tables, checkpoint and broker."""
+        for table in self._tables.values():
+            table.close()
+        if self._ledger is not None:
+            self._ledger.close()
+        if self._own_client:
+            await self._client.close()
+
+    def stop(self) -> None:
+        """Ends `run` after the batch in hand."""
+        self._stopping.set()
+
+    async def run(self) -> Counts:
+        """Processes batches as the trigger says: until nothing is new, or until `stop`."""
+        assert self.subscriber is not None
+        trigger = self.pipeline.trigger
+        while not self._stopping.is_set():
+            if await self.subscriber.once():
+                if not isinstance(trigger, float):
+                    continue
+            elif trigger == AVAILABLE_NOW:
+                break
+            pause = trigger if isinstance(trigger, float) else PAUSE_S
+            try:
+                await asyncio.wait_for(self._stopping.wait(), pause)
+            except TimeoutError:
+                continue
+        return self.counts
+
+    async def listen(self, batch: Batch) -> Counts:
+        """Validates and analyses a batch, and has it produced."""
+        checked = await asyncio.to_thread(
+            work.check, self.pipeline.dataset, batch.raws,
+            ranges=batch.features.has_validation, limits=self.pipeline.limits,
+        )  # fmt: skip
+        counts = await self.producer.produce(batch, checked)
+        self.counts.add(counts)
+        self.batches += 1
+        self._export(batch, counts)
+        return counts
+
+    def _export(self, batch: Batch, counts: Counts) -> None:
+        """Writes the counts of a batch where `pipeline status` finds them."""
+        line = {
+            "application": batch.application, "batch": batch.entry.batch,
+            **msgspec.to_builtins(counts),
+        }  # fmt: skip
+        with (Path(self.pipeline.checkpoint) / COUNTS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        if batch.features.has_logging:
+            log.info("pipeline %s: %s", self.pipeline.name, line)
+
+
+# -- Producer ---------------------------------------------------------------------------------
+
+
+class Producer:
+    """Makes rows of valid messages and has them stored, once in each repository."""
+
+    def __init__(
+        self, pipeline: Pipeline, tables: dict[str, TableStorage], publisher: "Publisher", at: At
+    ) -> None:
+        self._pipeline = pipeline
+        self._tables = tables
+        self._known = {root: Known(root, pipeline.dataset) for root in tables}
+        self._publisher = publisher
+        self._at = at
+
+    async def produce(self, batch: Batch, checked: work.Checked) -> Counts:
+        """Transforms, stores and publishes a batch. Raises CountsDiffer, StorageError."""
+        made = await asyncio.to_thread(work.make, self._pipeline.dataset, checked.good)
+        first: Counts | None = None
+        for root, table in self._tables.items():
+            counts, new, found = await asyncio.to_thread(
+                self._sift, root, table, batch, checked, made
+            )
+            counts.check(f"batch {batch.entry.batch} of {batch.application}, table {root}")
+            added = await asyncio.to_thread(self._write, root, table, batch, new, made)
+            self._at("files written")
+            if first is None:
+                first = counts
+                first.events = len(found)
+                await self._publisher.publish(checked.quarantined, found, new)
+                self._at("published")
+            source = {"topic": self._pipeline.topic, "ends": _ends(batch.entry)}
+            await asyncio.to_thread(table.commit, added, batch.write_id, source)
+            self._at("table committed")
+            await asyncio.to_thread(self._compact, table)
+        assert first is not None
+        return first
+
+    def _sift(
+        self, root: str, table: TableStorage, batch: Batch, checked: work.Checked, made: work.Made
+    ) -> tuple[Counts, pa.Table, pa.Table]:
+        """The new rows, as seen from the version the ledger names, and the events about them."""
+        files = table.files(batch.entry.tables.get(root))
+        sifted = self._known[root].sift(made.rows, made.marks, files)
+        new = made.rows if sifted.is_new.all() else made.rows.filter(pa.array(sifted.is_new))
+        clashing = made.rows.filter(pa.array(sifted.is_conflict))
+        counts = Counts(checked.read, len(new), len(checked.quarantined), len(made.rows) - len(new))
+        found = pa.concat_tables(
+            [
+                _about_new(checked.events, made.rows, ~sifted.is_new),
+                conflicts(clashing, self._pipeline.dataset.keys),
+            ]
+        )
+        return counts, new, found
+
+    def _write(
+        self, root: str, table: TableStorage, batch: Batch, new: pa.Table, made: work.Made
+    ) -> list[DataFile]:
+        """Writes the files of a batch, unless they are part of the table already."""
+        if table.is_committed(batch.write_id):
+            return []
+        dataset = self._pipeline.dataset
+        rows = new.select(dataset.schema.names)
+        added = write_files(table.root, table.staging(), dataset, rows)
+        if len(added) == 1:
+            marks = made.marks if len(new) == len(made.rows) else marks_of(rows, dataset)
+            self._known[root].note(added[0], marks)
+        return added
+
+    def _compact(self, table: TableStorage) -> None:
+        settings = self._pipeline.settings
+        target = settings.compact_target_mb * 1024 * 1024
+        limit = settings.compact_files
+        if limit and any(len(few) >= limit for few in chosen(table.files(), target).values()):
+            compact(table, target)
+
+
+def _about_new(found: pa.Table, rows: pa.Table, is_old: Any) -> pa.Table:
+    """Events without those of duplicates, which were told when the reading came first."""
+    if not is_old.any() or not len(found):
+        return found
+    old = rows.filter(pa.array(is_old)).select(["_partition", "_offset"])
+    return found.join(old, ["_partition", "_offset"], join_type="left anti")
+
+
+def _ends(entry: Entry) -> dict[str, int]:
+    return {str(partition): end for partition, end in entry.ends().items()}
+
+
+# -- Publisher --------------------------------------------------------------------------------
+
+
+class Publisher:
+    """Sends what a pipeline has to say, numbered by source offset: exact on our own broker."""
+
+    def __init__(self, client: Client, pipeline: Pipeline, epoch: int) -> None:
+        self._client = client
+        self._pipeline = pipeline
+        self._epoch = epoch
+        self._topics: set[str] = set()
+
+    async def publish(
+        self, refused: list[work.Quarantined], found: pa.Table, rows: pa.Table
+    ) -> None:
+        """Sends refused readings, events and, when a topic is given, rows; durable at the end."""
+        pipeline = self._pipeline
+        quarantined = messages.quarantine(pipeline.name, pipeline.topic, refused)
+        pairs = zip((each.partition for each in refused), quarantined, strict=True)
+        await self._send("quarantine", pipeline.quarantine, list(pairs))
+        told = list(messages.events(pipeline.topic, found))
+        await self._send("events", pipeline.events, told)
+        if pipeline.publish is not None:
+            forwarded = messages.forwarded(pipeline.dataset, rows)
+            await self._send("publish", pipeline.publish, list(forwarded))
+
+    async def _send(
+        self, stage: str, topic: str, numbered: list[tuple[int, messages.Numbered]]
+    ) -> None:
+        if not numbered:
+            return
+        if topic not in self._topics:
+            retain_s = None if stage == "quarantine" else REPLAY_S
+            await ensure_topic(self._client, topic, retain_s)
+            self._topics.add(topic)
+        numbered.sort(key=lambda each: (each[0], each[1][0]))
+        for partition, group in groupby(numbered, key=lambda each: each[0]):
+            publisher = Numbered(
+                self._client, topic, partition,
+                publisher=f"{self._pipeline.name}/{stage}/{partition}", epoch=self._epoch,
+            )  # fmt: skip
+            await publisher.publish(each for _, each in group)
+
+
+async def ensure_topic(client: Client, topic: str, retain_s: float | None = REPLAY_S) -> None:
+    """Creates a topic of a pipeline when it is missing, with its days of replay."""
+    try:
+        await client.describe_topic(topic)
+    except UnknownTopic:
+        await client.create_topic(topic, replay_s=REPLAY_S, retain_s=retain_s)

@@ -1,0 +1,216 @@
+"""What an operator does with a pipeline beside running it: look, resume, compact, replay."""
+
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from penstock.client.client import Client
+from penstock.client.identified import Numbered
+from penstock.pipeline import messages
+from penstock.pipeline.flow import COUNTS, Counts, ensure_topic
+from penstock.pipeline.ledger import Identity, Ledger, judge
+from penstock.pipeline.refusals import PipelineRefused
+from penstock.pipeline.repositories.choose import open_repository
+from penstock.pipeline.repositories.compaction import Compacted, compact
+from penstock.pipeline.repositories.port import TableStorage
+from penstock.pipeline.settings import Pipeline
+from penstock.vocabulary.errors import UnknownTopic
+from penstock.vocabulary.message import Message
+
+Fix = Callable[[bytes | None, list[Any]], bytes | None]
+"""Mends a body, given the reasons why it was refused; None leaves it in quarantine."""
+PASSED_ON: Final[tuple[str, ...]] = ("source", "received-at", "content-type", "traceparent")
+
+
+class Status(msgspec.Struct):
+    """How far a pipeline is."""
+
+    pipeline: str
+    epoch: int
+    batch: int
+    """The newest batch in the ledger; -1 before the first."""
+    is_finished: bool
+    """True when every table holds that batch."""
+    rows: dict[str, int]
+    """Rows of each table."""
+    lag: int | None
+    """Messages the broker holds for it; None when it cannot be asked."""
+    counts: Counts
+    """Over all batches that were counted."""
+
+
+class Opened:
+    """The checkpoint and the tables of a pipeline that does not run. A context manager."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.tables: dict[str, TableStorage] = {}
+        folders = pipeline.folders()
+        identity = Identity(pipeline.name, pipeline.source, folders)
+        self.ledger = Ledger(Path(pipeline.checkpoint), identity)
+        try:
+            for url, folder in zip(pipeline.repositories, folders, strict=True):
+                self.tables[folder] = open_repository(url, pipeline.table, pipeline.dataset)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        for table in self.tables.values():
+            table.close()
+        self.ledger.close()
+
+    def unfinished(self) -> list[str]:
+        """The tables that lack the newest batch. Raises a refusal where they do not fit."""
+        return [
+            root
+            for root, table in self.tables.items()
+            if judge(self.ledger, root, table.last(self.pipeline.name))
+        ]
+
+
+async def status(pipeline: Pipeline, client: Client | None) -> Status:
+    """How far a pipeline is. It must not run at the same time."""
+    with Opened(pipeline) as opened:
+        last = opened.ledger.last
+        return Status(
+            pipeline.name,
+            opened.ledger.epoch,
+            -1 if last is None else last.batch,
+            not opened.unfinished(),
+            {
+                root: sum(each.rows for each in table.files())
+                for root, table in opened.tables.items()
+            },
+            None if client is None else await _lag(pipeline, client),
+            counted(pipeline),
+        )
+
+
+def counted(pipeline: Pipeline) -> Counts:
+    """The sum over all batches; one that was done twice counts once."""
+    total = Counts()
+    seen: dict[tuple[str, int], Counts] = {}
+    try:
+        text = (Path(pipeline.checkpoint) / COUNTS).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return total
+    for line in text.splitlines():
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue  # the line that was being written when the process ended
+        key = (found.pop("application"), found.pop("batch"))
+        seen[key] = msgspec.convert(found, Counts)
+    for counts in seen.values():
+        total.add(counts)
+    return total
+
+
+async def _lag(pipeline: Pipeline, client: Client) -> int | None:
+    try:
+        found = await client.subscriptions(pipeline.topic)
+    except UnknownTopic:
+        return 0
+    for each in found:
+        if each["subscription"] == pipeline.subscription:
+            return int(each.get("waiting", 0))
+    return None
+
+
+def resume(pipeline: Pipeline) -> dict[int, int]:
+    """Opens a new epoch where the tables end; returns where that is.
+
+    Raises PipelineRefused when tables have ended at different places, or hold nothing.
+    """
+    with Opened(pipeline) as opened:
+        ends: set[str] = set()
+        epoch = opened.ledger.epoch
+        for table in opened.tables.values():
+            committed = table.last(pipeline.name)
+            if not committed:
+                raise PipelineRefused(
+                    f"table {table.root} holds nothing of pipeline {pipeline.name!r}: there is no "
+                    "end to resume from. Run it with an empty checkpoint instead"
+                )
+            newest = max(committed)
+            epoch = max(epoch, newest)
+            found = _all_ends(table, pipeline.name)
+            ends.add(json.dumps(found, sort_keys=True))
+        if len(ends) > 1:
+            raise PipelineRefused(
+                f"the tables of pipeline {pipeline.name!r} end at different places: "
+                f"{', '.join(sorted(ends))}. Resume with one repository, then fill the other"
+            )
+        start = {int(at): end for at, end in json.loads(ends.pop()).items()}
+        opened.ledger.open_epoch(start, epoch + 1)
+        return start
+
+
+def _all_ends(table: TableStorage, pipeline: str) -> dict[str, int]:
+    """The farthest end of each partition over all epochs."""
+    found: dict[str, int] = {}
+    for committed in table.last(pipeline).values():
+        for partition, end in committed.source.get("ends", {}).items():
+            found[partition] = max(end, found.get(partition, 0))
+    return found
+
+
+def compact_tables(pipeline: Pipeline) -> dict[str, Compacted]:
+    """Merges the small files of a pipeline that does not run.
+
+    Raises PipelineRefused while a batch is unfinished: it will look at the files as they were.
+    """
+    with Opened(pipeline) as opened:
+        if opened.unfinished():
+            raise PipelineRefused(
+                f"pipeline {pipeline.name!r} has a batch that is not finished; run it first"
+            )
+        target = pipeline.settings.compact_target_mb * 1024 * 1024
+        return {root: compact(table, target) for root, table in opened.tables.items()}
+
+
+async def replay(
+    pipeline: Pipeline, client: Client, fix: Fix | None = None, *, limit: int = 100_000
+) -> tuple[int, int]:
+    """Sends quarantined messages through the pipeline again; returns (sent, left).
+
+    Each goes once, however often this is repeated: it is numbered by its place in quarantine.
+    What `fix` gives up on stays in the quarantine topic and is not looked at again.
+    """
+    await ensure_topic(client, pipeline.quarantine, None)
+    await ensure_topic(client, pipeline.topic)
+    name = f"{pipeline.name}.replay"
+    reader = await client.reader(pipeline.quarantine, name, owner=secrets.token_hex(8))
+    planned = await reader.planned() or await reader.plan(limit)
+    sent = left = 0
+    for partition, start, end in planned:
+        mended: list[messages.Numbered] = []
+        async for received in reader.read(partition, start, end):
+            body = received.body
+            if fix is not None:
+                body = fix(body, messages.read_reasons(received.headers))
+                if body is None:
+                    left += 1
+                    continue
+            headers = {key: received.headers[key] for key in PASSED_ON if key in received.headers}
+            message = Message(body=body, key=received.key, headers=headers)
+            mended.append((messages.number(received.offset), message))
+        publisher = Numbered(
+            client, pipeline.topic, partition, publisher=f"{name}/{partition}", epoch=1
+        )
+        await publisher.publish(mended)
+        sent += len(mended)
+        await reader.commit({partition: end})
+    return sent, left

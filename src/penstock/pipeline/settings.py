@@ -1,0 +1,214 @@
+"""The pipeline file: read strictly, every error with its file, table and key.
+
+[pipeline.pms]
+source = "file:./data/monitoring.pms"
+dataset = "pms"
+lane = "process"
+repository = "delta:./warehouse"
+trigger = "available-now"
+checkpoint = "./checkpoints/pms"
+"""
+
+import re
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from penstock.pipeline.datasets import finding
+from penstock.pipeline.datasets.dataset import Dataset
+from penstock.pipeline.refusals import BadPipelineFile
+from penstock.pipeline.repositories.choose import table_folder
+from penstock.vocabulary import names
+from penstock.vocabulary.errors import PenstockError
+
+ROWS_DEFAULT: Final = 200_000
+BYTES_DEFAULT: Final = 256 * 1024 * 1024
+ASAP: Final = "asap"
+AVAILABLE_NOW: Final = "available-now"
+_SECONDS: Final = re.compile(r"(\d+(?:\.\d+)?) ?(?:s|seconds?)")
+_MINUTES: Final = re.compile(r"(\d+(?:\.\d+)?) ?(?:m|minutes?)")
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[pipeline.NAME]` as it is written."""
+
+    source: str
+    dataset: str
+    subscription: str | None = None
+    repository: str | list[str] = "delta:./warehouse"
+    table: str | None = None
+    trigger: str = AVAILABLE_NOW
+    checkpoint: str | None = None
+    lane: Literal["spark", "process"] = "spark"
+    writer: Literal["penstock", "spark"] = "penstock"
+    quarantine: str | None = None
+    events: str | None = None
+    publish: str | None = None
+    max_rows_per_batch: int = ROWS_DEFAULT
+    max_bytes_per_batch: int = BYTES_DEFAULT
+    compact_files: int = 50
+    """Small files of one day after which they are merged; 0 = never."""
+    compact_target_mb: int = 128
+    analyse: dict[str, Any] = {}
+
+
+class Pipeline(NamedTuple):
+    """One pipeline, checked, with every default filled in."""
+
+    name: str
+    url: str
+    topic: str
+    dataset: Dataset
+    subscription: str
+    repositories: tuple[str, ...]
+    table: str
+    trigger: str | float
+    """'asap', 'available-now' or seconds between batches."""
+    checkpoint: str
+    quarantine: str
+    events: str
+    publish: str | None
+    limits: Any
+    settings: Table
+
+    @property
+    def source(self) -> str:
+        """As the file has it."""
+        return self.settings.source
+
+    def folders(self) -> list[str]:
+        """Where the tables lie."""
+        return [table_folder(each, self.table) for each in self.repositories]
+
+
+class PipelineFile(NamedTuple):
+    """All pipelines of a file, and what it says about Spark."""
+
+    pipelines: dict[str, Pipeline]
+    spark: dict[str, Any]
+
+
+def read_file(path: str) -> PipelineFile:
+    """Reads and checks a pipeline file. Raises BadPipelineFile."""
+    try:
+        tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadPipelineFile(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadPipelineFile(f"{path} is not TOML: {error}") from error
+    for name in tree:
+        if name not in {"pipeline", "spark"}:
+            raise BadPipelineFile(
+                f"{path}: unknown table [{name}]; known: [pipeline.NAME], [spark]"
+            )
+    tables = tree.get("pipeline")
+    if not isinstance(tables, dict) or not tables:
+        raise BadPipelineFile(f"{path} has no table [pipeline.NAME]")
+    spark = tree.get("spark", {})
+    if not isinstance(spark, dict):
+        raise BadPipelineFile(f"{path}: spark must be a table")
+    found = {name: _pipeline(path, name, table) for name, table in tables.items()}
+    _check_apart(path, list(found.values()))
+    return PipelineFile(found, spark)
+
+
+def _pipeline(path: str, name: str, table: Any) -> Pipeline:
+    where = f"{path}, [pipeline.{name}]"
+    try:
+        names.check_subscription(name)
+        given = msgspec.convert(table, Table)
+    except msgspec.ValidationError as error:
+        raise BadPipelineFile(f"{where}: {_said(error)}") from error
+    except PenstockError as error:
+        raise BadPipelineFile(f"{where}: {error.text}") from error
+    if given.max_rows_per_batch < 1 or given.max_bytes_per_batch < 1:
+        raise BadPipelineFile(f"{where}: max_rows_per_batch and max_bytes_per_batch are at least 1")
+    url, topic = _source(where, given.source)
+    dataset = _asked(where, "dataset", finding.find, given.dataset)
+    repositories = (
+        (given.repository,) if isinstance(given.repository, str) else tuple(given.repository)
+    )
+    if not repositories:
+        raise BadPipelineFile(f"{where}, key repository: the list is empty")
+    target = given.table or dataset.table
+    for each in repositories:
+        _asked(where, "repository", lambda url: table_folder(url, target), each)
+    found = Pipeline(
+        name, url, topic, dataset, given.subscription or dataset.table, repositories, target,
+        _trigger(where, given.trigger), given.checkpoint or f"./checkpoints/{name}",
+        given.quarantine or f"{topic}.quarantine", given.events or f"{topic}.events",
+        given.publish, _limits(where, dataset, given.analyse), given,
+    )  # fmt: skip
+    _asked(where, "subscription", names.check_subscription, found.subscription)
+    for key in ("quarantine", "events", "publish"):
+        if (value := getattr(found, key)) is not None:
+            _asked(where, key, names.check_topic, value)
+            if value == topic:
+                raise BadPipelineFile(f"{where}, key {key}: {value!r} is the source itself")
+    return found
+
+
+def _source(where: str, text: str) -> tuple[str, str]:
+    plain, mark, query = text.partition("?")
+    url, slash, topic = plain.rpartition("/")
+    if not slash or not url or not topic or url.endswith(("/", ":")):
+        raise BadPipelineFile(
+            f"{where}, key source: {text!r} must be a broker and a topic, as "
+            "file:./data/monitoring.pms"
+        )
+    _asked(where, "source", names.check_topic, topic)
+    return url + mark + query, topic
+
+
+def _trigger(where: str, text: str) -> str | float:
+    if text in {ASAP, AVAILABLE_NOW}:
+        return text
+    for form, unit in ((_SECONDS, 1.0), (_MINUTES, 60.0)):
+        if match := form.fullmatch(text):
+            return float(match[1]) * unit
+    raise BadPipelineFile(
+        f"{where}, key trigger: {text!r} must be 'available-now', 'asap' or a time as '5 seconds'"
+    )
+
+
+def _limits(where: str, dataset: Dataset, given: dict[str, Any]) -> Any:
+    try:
+        return msgspec.convert(given, dataset.limits)
+    except msgspec.ValidationError as error:
+        raise BadPipelineFile(f"{where[:-1]}.analyse]: {_said(error, dataset.limits)}") from error
+
+
+def _asked(where: str, key: str, ask: Any, value: Any) -> Any:
+    try:
+        return ask(value)
+    except PenstockError as error:
+        raise BadPipelineFile(f"{where}, key {key}: {error.text}") from error
+
+
+def _said(error: msgspec.ValidationError, kind: Any = Table) -> str:
+    """What msgspec says, with the key first and a guess at what was meant."""
+    text = str(error)
+    if unknown := re.search(r"unknown field `([^`]*)`", text):
+        close = get_close_matches(unknown[1], kind.__struct_fields__, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return f"unknown key {unknown[1]!r}{hint}"
+    if missing := re.search(r"missing required field `([^`]*)`", text):
+        return f"key {missing[1]!r} is missing"
+    what, _, path = text.partition(" - at `$.")
+    return f"key {path.rstrip('`')}: {what}" if path else what
+
+
+def _check_apart(path: str, pipelines: list[Pipeline]) -> None:
+    """Two pipelines of a file never share a checkpoint or a table."""
+    seen: dict[str, str] = {}
+    for each in pipelines:
+        for place in (each.checkpoint, *each.folders()):
+            key = str(Path(place).resolve())
+            if key in seen:
+                raise BadPipelineFile(
+                    f"{path}: [pipeline.{seen[key]}] and [pipeline.{each.name}] both use {place}"
+                )
+            seen[key] = each.name

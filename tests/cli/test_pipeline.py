@@ -1,0 +1,89 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Penstock
+from tests.pipeline.lane import Lane, readings
+
+
+@pytest.fixture
+def lane(here: Path) -> Lane:
+    return Lane(here)
+
+
+def test_a_file_is_run_and_the_counts_are_told(lane: Lane, penstock: Penstock) -> None:
+    lane.post([*readings(20), b"x", readings(1)[0]])
+    answer = penstock("pipeline", "run", "pipeline.toml", "--json")
+    assert answer.code == 0, answer.err
+    (told,) = answer.json()
+    assert told == {
+        "pipeline": "pms", "batches": 1, "read": 22, "stored": 20, "quarantined": 1,
+        "duplicate": 1, "events": 20,
+    }  # fmt: skip
+    shown = penstock("pipeline", "run", "pipeline.toml")
+    assert shown.out.split()[-7:] == ["pms", "0", "0", "0", "0", "0", "0"]
+    (status,) = penstock("pipeline", "status", "pipeline.toml", "--json").json()
+    assert (status["batch"], status["is_finished"], status["lag"]) == (0, True, 0)
+    assert "pms" in penstock("pipeline", "status", "pipeline.toml").out
+
+
+def test_tables_are_checked_and_compacted(lane: Lane, penstock: Penstock) -> None:
+    before = penstock("pipeline", "check", "pipeline.toml")
+    assert (before.code, "does not exist yet" in before.out) == (0, True)
+    lane.post(readings(9))
+    penstock("pipeline", "run", "pipeline.toml")
+    (checked,) = penstock("pipeline", "check", "pipeline.toml", "--json").json()
+    assert (checked["rows"], checked["duplicates"], len(checked["series"])) == (9, 0, 3)
+    assert "PMS-0/0241" in penstock("pipeline", "check", "pipeline.toml").out
+    lane.post(readings(9, 9))
+    penstock("pipeline", "run", "pipeline.toml")
+    (done,) = penstock("pipeline", "compact", "pipeline.toml", "--json").json().values()
+    assert (done["files_before"], done["files_after"]) == (2, 1)
+    assert penstock("pipeline", "compact", "pipeline.toml").code == 0
+
+
+def test_a_lost_checkpoint_is_refused_by_name_and_resumed(lane: Lane, penstock: Penstock) -> None:
+    lane.post(readings(5))
+    penstock("pipeline", "run", "pipeline.toml")
+    shutil.rmtree(lane.folder / "checkpoint")
+    refused = penstock("pipeline", "run", "pipeline.toml", "--json")
+    assert (refused.code, refused.error()["code"]) == (1, "checkpoint-missing")
+    resumed = penstock("pipeline", "resume", "pipeline.toml", "--from-table", "--json")
+    assert resumed.json() == {"pms": {"0": 5}}
+    assert penstock("pipeline", "run", "pipeline.toml").code == 0
+    assert penstock("pipeline", "resume", "pipeline.toml").code == 2
+
+
+def test_quarantine_is_replayed(lane: Lane, penstock: Penstock) -> None:
+    lane.post([b"x", b"y"])
+    penstock("pipeline", "run", "pipeline.toml")
+    words = ("pipeline", "replay", "pipeline.toml", "--quarantine")
+    answer = penstock(*words, "--json")
+    assert answer.json() == {"pms": {"sent": 2, "left": 0}}
+    assert penstock(*words).out.split()[-3:] == ["pms", "0", "0"]
+    assert penstock(*words, "--fix", "no.such:thing").code == 2
+    assert penstock(*words, "--fix", "math:pi").code == 2
+
+
+def test_a_bad_file_is_a_usage_error_with_file_table_and_key(
+    lane: Lane, penstock: Penstock
+) -> None:
+    lane.file.write_text(lane.file.read_text().replace('dataset = "pms"', 'dataset = "pmz"'))
+    answer = penstock("pipeline", "run", "pipeline.toml")
+    assert answer.code == 2
+    assert "pipeline.toml, [pipeline.pms], key dataset" in answer.err
+    assert penstock("pipeline", "run", "none.toml").code == 2
+
+
+def test_a_pipeline_is_chosen_by_name(lane: Lane, penstock: Penstock) -> None:
+    answer = penstock("pipeline", "check", "pipeline.toml", "--pipeline", "pmss")
+    assert (answer.code, "did you mean 'pms'" in answer.err) == (2, True)
+    assert penstock("pipeline", "check", "pipeline.toml", "--pipeline", "pms").code == 0
+
+
+def test_another_lane_is_refused_before_any_data_moves(lane: Lane, penstock: Penstock) -> None:
+    lane.file.write_text(lane.file.read_text().replace('lane = "process"\n', ""))
+    answer = penstock("pipeline", "run", "pipeline.toml", "--json")
+    assert (answer.code, answer.error()["code"]) == (1, "unsupported")
+    assert not (lane.folder / "checkpoint").exists()

@@ -1,0 +1,63 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.client.client import connect
+from penstock.client.identified import Numbered
+from penstock.vocabulary.errors import InvalidArgument, PublisherFenced
+from penstock.vocabulary.message import Message
+
+
+def numbered(*numbers: int) -> list[tuple[int, Message]]:
+    return [(number, Message(body=str(number).encode())) for number in numbers]
+
+
+async def bodies(client: Any) -> list[bytes]:
+    return [message.body for message in await client.peek("t", 10_000)]
+
+
+def test_a_number_is_stored_once_however_often_it_comes(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with connect(f"file:{tmp_path}") as client:
+            publisher = Numbered(client, "t", 0, publisher="p/q/0", epoch=1)
+            assert await publisher.publish(numbered(0, 5, 1024)) == 3
+            assert await publisher.publish(numbered(5, 1024, 1025)) == 1
+            assert await publisher.publish([]) == 0
+
+    async def later() -> None:
+        async with connect(f"file:{tmp_path}") as client:
+            publisher = Numbered(client, "t", 0, publisher="p/q/0", epoch=1)
+            assert await publisher.publish(numbered(0, 5, 1024, 1025, 4096)) == 1
+            other = Numbered(client, "t", 0, publisher="p/q/1", epoch=1)
+            assert await other.publish(numbered(5)) == 1
+            assert await bodies(client) == [b"0", b"5", b"1024", b"1025", b"4096", b"5"]
+
+    asyncio.run(first())
+    asyncio.run(later())
+
+
+def test_many_go_together_and_numbers_must_rise() -> None:
+    async def steps() -> None:
+        async with connect("memory:") as client:
+            publisher = Numbered(client, "t", 0, publisher="p", epoch=1)
+            assert await publisher.publish(numbered(*range(0, 5_000, 2))) == 2_500
+            assert await publisher.publish(numbered(*range(0, 5_002, 2))) == 1
+            with pytest.raises(InvalidArgument, match="numbers must rise"):
+                await publisher.publish(numbered(9_001, 9_000))
+
+    asyncio.run(steps())
+
+
+def test_a_new_epoch_fences_the_old_one() -> None:
+    async def steps() -> None:
+        async with connect("memory:") as client:
+            old = Numbered(client, "t", 0, publisher="p", epoch=1)
+            new = Numbered(client, "t", 0, publisher="p", epoch=2)
+            assert await old.publish(numbered(7)) == 1
+            assert await new.publish(numbered(3)) == 1
+            with pytest.raises(PublisherFenced):
+                await old.publish(numbered(8))
+
+    asyncio.run(steps())

@@ -1,0 +1,142 @@
+from pathlib import Path
+
+import pytest
+
+from penstock.pipeline import ledger as module
+from penstock.pipeline.ledger import Entry, Identity, Ledger, judge
+from penstock.pipeline.refusals import (
+    CheckpointAhead,
+    CheckpointBehind,
+    CheckpointForeign,
+    CheckpointMissing,
+    PipelineRunning,
+    RangesDiffer,
+)
+from penstock.pipeline.repositories.port import Committed
+from penstock.vocabulary.errors import StorageError
+
+WHO = Identity("pms", "file:./data/monitoring.pms", ["./warehouse/pms"])
+
+
+def entry(batch: int, epoch: int = 1) -> Entry:
+    return Entry(epoch, batch, [(0, batch * 10, batch * 10 + 10)], {"version": 3}, {"t": batch})
+
+
+def filled(folder: Path, count: int) -> Ledger:
+    ledger = Ledger(folder, WHO)
+    for batch in range(count):
+        ledger.record(entry(batch))
+    return ledger
+
+
+def test_entries_are_there_after_opening_again(tmp_path: Path) -> None:
+    filled(tmp_path, 3).close()
+    ledger = Ledger(tmp_path, WHO)
+    assert ledger.entries == [entry(0), entry(1), entry(2)]
+    assert (ledger.next_batch(), ledger.application) == (3, "pms/1")
+    assert entry(2).ends() == {0: 30}
+    ledger.close()
+
+
+@pytest.mark.parametrize(("cut", "left"), [(1, 2), (2, 1), (30, 1)])
+def test_a_torn_last_line_never_happened(tmp_path: Path, cut: int, left: int) -> None:
+    filled(tmp_path, 2).close()
+    path = tmp_path / module.NAME
+    path.write_bytes(path.read_bytes()[:-cut])
+    ledger = Ledger(tmp_path, WHO)
+    assert ledger.entries == [entry(0), entry(1)][:left]
+    ledger.record(entry(1))
+    ledger.record(entry(2))
+    ledger.close()
+    again = Ledger(tmp_path, WHO)
+    assert again.entries == [entry(0), entry(1), entry(2)]
+    again.close()
+
+
+def test_damage_in_the_middle_is_named(tmp_path: Path) -> None:
+    filled(tmp_path, 3).close()
+    path = tmp_path / module.NAME
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StorageError, match="line 1 is damaged"):
+        Ledger(tmp_path, WHO)
+    path.unlink()
+    Ledger(tmp_path, WHO).close()  # the refused one left no lock
+
+
+def test_a_batch_may_come_again_only_with_its_ranges(tmp_path: Path) -> None:
+    ledger = filled(tmp_path, 2)
+    size = (tmp_path / module.NAME).stat().st_size
+    ledger.record(entry(1))
+    assert (tmp_path / module.NAME).stat().st_size == size
+    with pytest.raises(RangesDiffer, match="resume --from-table"):
+        ledger.record(Entry(1, 1, [(0, 10, 21)]))
+    ledger.close()
+
+
+def test_a_second_run_is_refused(tmp_path: Path) -> None:
+    ledger = filled(tmp_path, 1)
+    with pytest.raises(PipelineRunning, match="running already"):
+        Ledger(tmp_path, WHO)
+    ledger.close()
+
+
+def test_a_checkpoint_of_another_pipeline_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path, 1).close()
+    for other in (Identity("mppt", WHO.source, WHO.tables), Identity("pms", "x", WHO.tables)):
+        with pytest.raises(CheckpointForeign, match="belongs to pipeline 'pms'"):
+            Ledger(tmp_path, other)
+    (tmp_path / module.IDENTITY).write_bytes(b"?")
+    with pytest.raises(StorageError, match="whose checkpoint"):
+        Ledger(tmp_path, WHO)
+
+
+def test_a_long_ledger_is_shortened_when_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LINES_MAX", 20)
+    monkeypatch.setattr(module, "LINES_KEPT", 5)
+    filled(tmp_path, 30).close()
+    for _ in range(2):
+        ledger = Ledger(tmp_path, WHO)
+        assert [each.batch for each in ledger.entries] == [25, 26, 27, 28, 29]
+        ledger.close()
+
+
+def test_a_new_epoch_begins_behind_given_offsets(tmp_path: Path) -> None:
+    ledger = filled(tmp_path, 2)
+    ledger.open_epoch({0: 20, 1: 7}, 2)
+    assert (ledger.epoch, ledger.next_batch(), ledger.application) == (2, 0, "pms/2")
+    assert ledger.last is not None
+    assert ledger.last.ends() == {0: 20, 1: 7}
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("count", "stored", "verdict"),
+    [
+        (0, {}, False),
+        (1, {}, True),
+        (3, {1: 1}, True),
+        (3, {1: 2}, False),
+        (0, {1: 2}, CheckpointMissing),
+        (2, {1: 2}, CheckpointBehind),
+        (2, {1: 1, 2: 0}, CheckpointBehind),
+        (3, {1: 0}, CheckpointAhead),
+        (3, {}, CheckpointAhead),
+    ],
+)
+def test_ledger_and_table_are_compared(
+    tmp_path: Path, count: int, stored: dict[int, int], verdict: object
+) -> None:
+    ledger = filled(tmp_path, count)
+    committed = {epoch: Committed(batch, {}) for epoch, batch in stored.items()}
+    if isinstance(verdict, bool):
+        assert judge(ledger, "t", committed) is verdict
+    else:
+        assert isinstance(verdict, type)
+        assert issubclass(verdict, Exception)
+        with pytest.raises(verdict, match="table t"):
+            judge(ledger, "t", committed)
+    ledger.close()

@@ -1,0 +1,115 @@
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.client.client import connect
+from penstock.pipeline.operations import compact_tables, counted, replay, resume, status
+from penstock.pipeline.refusals import CheckpointMissing, PipelineRefused
+from tests.pipeline.datasets import bodies
+from tests.pipeline.lane import Lane, readings
+from tests.pipeline.test_flow import numbers
+
+
+def test_a_status_tells_batches_rows_lag_and_counts(tmp_path: Path) -> None:
+    lane = Lane(tmp_path, extra="max_rows_per_batch = 10\n")
+    lane.post([*readings(25), b"x"])
+    lane.run()
+    lane.post(readings(3, 100))
+
+    async def steps() -> Any:
+        async with connect(lane.url) as client:
+            return await status(lane.pipeline, client)
+
+    found = asyncio.run(steps())
+    assert (found.epoch, found.batch, found.is_finished) == (1, 2, True)
+    assert list(found.rows.values()) == [25]
+    assert found.lag == 3
+    assert numbers(found.counts) == (26, 25, 1, 0)
+
+
+def test_a_batch_done_twice_counts_once(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    lane.post(readings(10))
+    lane.run_and_die("progress reported")
+    lane.run()
+    assert numbers(counted(lane.pipeline)) == (10, 10, 0, 0)
+    with (tmp_path / "checkpoint" / "counts.jsonl").open("a") as file:
+        file.write('{"torn')
+    assert counted(lane.pipeline).read == 10
+
+
+def test_a_lost_checkpoint_is_resumed_from_the_table(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    lane.post(readings(20), partitions=2)
+    lane.run_and_die("table committed")  # the broker was not told
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(CheckpointMissing):
+        lane.run()
+    ends = resume(lane.pipeline)
+    assert sum(ends.values()) == 20
+    assert numbers(lane.run()) == (0, 0, 0, 0)
+    lane.post([*readings(10, 20), b"x"])
+    assert numbers(lane.run()) == (11, 10, 1, 0)
+    assert sorted(row["pack"]["amps"] for row in lane.rows()) == [at / 8 for at in range(30)]
+    assert len(lane.messages("monitoring.pms.quarantine")) == 1
+
+
+def test_there_is_nothing_to_resume_from_an_empty_table(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    with pytest.raises(PipelineRefused, match="no end to resume from"):
+        resume(lane.pipeline)
+
+
+def test_tables_are_compacted_unless_a_batch_is_unfinished(tmp_path: Path) -> None:
+    lane = Lane(tmp_path, extra="max_rows_per_batch = 10\n")
+    lane.post(readings(40))
+    lane.run_and_die("files written", 2)
+    with pytest.raises(PipelineRefused, match="not finished"):
+        compact_tables(lane.pipeline)
+    lane.run()
+    (done,) = compact_tables(lane.pipeline).values()
+    assert (done.files_before, done.files_after, done.rows) == (4, 1, 40)
+    assert len(lane.rows()) == 40
+
+
+def test_quarantine_is_mended_and_replayed_once(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    wrong = [bodies.encoded(bodies.pms(pack__dock=at)) for at in (0, 49)]
+    lane.post([*readings(5), *wrong, b"beyond repair"])
+    assert numbers(lane.run()) == (8, 5, 3, 0)
+
+    def fix(body: bytes | None, reasons: list[Any]) -> bytes | None:
+        if any(each.rule == "json" for each in reasons):
+            return None
+        tree = json.loads(body or b"")
+        tree["pack"] |= {"dock": 1, "id": str(reasons[0].value)}
+        return bodies.encoded(tree)
+
+    async def send() -> tuple[int, int]:
+        async with connect(lane.url) as client:
+            return await replay(lane.pipeline, client, fix)
+
+    assert asyncio.run(send()) == (2, 1)
+    assert asyncio.run(send()) == (0, 0)
+    assert numbers(lane.run()) == (2, 2, 0, 0)
+    assert numbers(counted(lane.pipeline)) == (10, 7, 3, 0)
+    mended = [row for row in lane.rows() if row["pack_id"] in {"0", "49"}]
+    assert [row["sender"] for row in mended] == ["site", "site"]
+
+
+def test_replay_without_a_fix_asks_the_rules_again(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    lane.post([b"x"])
+    lane.run()
+
+    async def send() -> tuple[int, int]:
+        async with connect(lane.url) as client:
+            return await replay(lane.pipeline, client)
+
+    assert asyncio.run(send()) == (1, 0)
+    assert numbers(lane.run()) == (1, 0, 1, 0)
+    assert len(lane.messages("monitoring.pms.quarantine")) == 2

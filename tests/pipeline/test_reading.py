@@ -1,0 +1,34 @@
+import asyncio
+
+import pyarrow as pa
+
+from penstock.client.client import connect
+from penstock.pipeline.reading import raw_of
+from penstock.vocabulary.message import Message
+
+
+def test_messages_become_columns_with_their_offsets_ids_and_headers() -> None:
+    async def read() -> pa.Table:
+        async with connect("memory:") as client:
+            await client.publish("t", b"plain")
+            await client.publish_many(
+                "t",
+                [
+                    Message(body=b"a", id="one", headers={"source": "site"}),
+                    Message(body=b"again", id="one"),
+                    Message(body=None, id="two", headers={"content-type": "text/csv"}),
+                ],
+            )
+            reader = await client.reader("t", "r", owner="me")
+            await reader.plan()
+            parts = [raw async for each in reader.batches(0, 0, 3) for raw in raw_of(each)]
+            return pa.Table.from_batches(parts)
+
+    found = asyncio.run(read())
+    assert found.column("body").to_pylist() == [b"plain", b"a", None]
+    assert found.column("offset").to_pylist() == [0, 1, 2]
+    assert found.column("id").to_pylist()[1:] == ["one", "two"]
+    assert found.column("id").to_pylist()[0]
+    assert found.column("sender").to_pylist() == [None, "site", None]
+    assert found.column("content_type").to_pylist() == [None, None, "text/csv"]
+    assert all(each.year >= 2020 for each in found.column("received").to_pylist())

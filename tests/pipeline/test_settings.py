@@ -1,0 +1,90 @@
+from pathlib import Path
+
+import pytest
+
+from penstock.pipeline.refusals import BadPipelineFile
+from penstock.pipeline.settings import read_file
+
+RIGHT = """
+[pipeline.pms]
+source = "penstock://127.0.0.1:8001/monitoring.pms"
+dataset = "pms"
+subscription = "analytics.pms_monitoring"
+repository = ["delta:./warehouse", "parquet:./plain"]
+table = "analytics.pms_monitoring"
+trigger = "5 seconds"
+checkpoint = "./checkpoints/pms"
+publish = "clean.pms"
+max_rows_per_batch = 1000
+[pipeline.pms.analyse]
+temp_max = 55
+[pipeline.mppt]
+source = "file:./data/monitoring.mppt?listen=no"
+dataset = "mppt"
+lane = "process"
+[spark]
+master = "local[*]"
+"spark.sql.shuffle.partitions" = 2
+"""
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "pipeline.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_file_is_read_with_all_its_defaults(tmp_path: Path) -> None:
+    found = read_file(written(tmp_path, RIGHT))
+    pms, mppt = found.pipelines["pms"], found.pipelines["mppt"]
+    assert (pms.url, pms.topic) == ("penstock://127.0.0.1:8001", "monitoring.pms")
+    assert (pms.trigger, pms.limits.temp_max, pms.publish) == (5.0, 55.0, "clean.pms")
+    assert pms.folders() == ["warehouse/analytics/pms_monitoring", "plain/analytics/pms_monitoring"]
+    assert pms.settings.lane == "spark"
+    assert (mppt.url, mppt.topic) == ("file:./data?listen=no", "monitoring.mppt")
+    assert (mppt.subscription, mppt.trigger) == ("analytics.mppt_monitoring", "available-now")
+    assert (mppt.quarantine, mppt.events) == (
+        "monitoring.mppt.quarantine",
+        "monitoring.mppt.events",
+    )
+    assert mppt.checkpoint == "./checkpoints/mppt"
+    assert found.spark["spark.sql.shuffle.partitions"] == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('dataset = "pms"', 'dataset = "pmss"', r"key dataset: .*did you mean 'pms'"),
+        ('dataset = "pms"', "", r"\[pipeline.pms\]: key 'dataset' is missing"),
+        ("publish", "pubish", r"unknown key 'pubish'; did you mean 'publish'"),
+        ("1000", '"many"', r"key max_rows_per_batch: Expected `int`"),
+        ("1000", "0", "at least 1"),
+        ("5 seconds", "now and then", "key trigger: 'now and then' must be"),
+        ("delta:./warehouse", "dleta:./warehouse", "key repository: .*did you mean delta:"),
+        ('["delta:./warehouse", "parquet:./plain"]', "[]", "key repository: the list is empty"),
+        ("penstock://127.0.0.1:8001/monitoring.pms", "monitoring.pms", "key source"),
+        ("/monitoring.pms", "/a b", "key source"),
+        ("temp_max", "temp_mx", r"pms.analyse\]: unknown key 'temp_mx'; did you"),
+        ("temp_max = 55", 'temp_max = "hot"', r"pms.analyse\]: key temp_max: Expected"),
+        ('table = "analytics.pms', 'table = "../analytics.pms', "key repository: table"),
+        ("clean.pms", "monitoring.pms", "key publish: 'monitoring.pms' is the source itself"),
+        ("[spark]", "[sparc]", r"unknown table \[sparc\]"),
+        ('lane = "process"', 'lane = "cloud"', "key lane: Invalid enum value"),
+        ('lane = "process"', 'checkpoint = "./checkpoints/pms"', r"both use \./checkpoints/pms"),
+        ("[pipeline.pms]", "[pipeline.pms", "is not TOML"),
+    ],
+)  # fmt: skip
+def test_each_mistake_names_file_table_and_key(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    path = written(tmp_path, RIGHT.replace(old, new, 1))
+    with pytest.raises(BadPipelineFile, match=said) as caught:
+        read_file(path)
+    assert path in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadPipelineFile, match="cannot be read"):
+        read_file(str(tmp_path / "no.toml"))
+    with pytest.raises(BadPipelineFile, match="has no table"):
+        read_file(written(tmp_path, ""))

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
+
 from penstock.client.client import connect
 from penstock.pipeline.flow import ensure_topic
 from penstock.pipeline.spark import session
@@ -69,8 +71,6 @@ def sparking(*jars: str) -> Iterator[Any]:
 
 def end_spark(spark: Any) -> None:
     """Stops a session and the Java process behind it, so that the next one starts afresh."""
-    from pyspark import SparkContext
-
     gateway = SparkContext._gateway
     spark.stop()
     if gateway is not None:

@@ -64,7 +64,9 @@ def parse(given: Mapping[str, str]) -> Options:
         finding.find(found["dataset"])
         if emit != TYPED:
             raise InvalidArgument(f"option dataset goes with emit=typed, not with emit={emit}")
-    columns = tuple(part.strip() for part in found["columns"].split(",")) if "columns" in found else None
+    columns = (
+        tuple(part.strip() for part in found["columns"].split(",")) if "columns" in found else None
+    )
     return Options(
         found["url"], found["topic"], found.get("subscription"), found.get("owner"),
         starting(found.get("startingOffsets", "earliest")),

@@ -24,6 +24,7 @@ OPTIONS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
@@ -48,7 +49,7 @@ def check_java() -> str:
     if java is None:
         raise JavaMissing(f"Spark needs Java, and there is none on the PATH; {advice}")
     try:
-        said = subprocess.run(
+        said = subprocess.run(  # noqa: S603 - the Java that Spark is about to run
             [java, "-version"], capture_output=True, text=True, timeout=60, check=False
         ).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -125,15 +126,17 @@ def start(spark: Mapping[str, Any], jars: Iterable[str] = (), name: str = "penst
     check_java()
     # Without it the workers run some other Python, and fail with an error that does not say so.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    wanted = settings(spark, jars)
+    if wanted["spark.master"].startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     from penstock.pipeline.spark.source import PenstockSource  # noqa: PLC0415
 
     builder = SparkSession.builder.appName(name)
-    for key, value in settings(spark, jars).items():
+    for key, value in wanted.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
     session.dataSource.register(PenstockSource)
     return session
 

@@ -43,7 +43,7 @@ Offsets = dict[str, int]
 """As Spark keeps them: partition, as text, to offset."""
 
 
-class Range(InputPartition):  # type: ignore[misc]
+class Range(InputPartition):
     """What one task reads: offsets start…end of a partition, for an owner; '' = only looking."""
 
     def __init__(self, partition: int, start: int, end: int, owner: str) -> None:
@@ -54,7 +54,7 @@ class Range(InputPartition):  # type: ignore[misc]
         self.owner = owner
 
 
-class PenstockSource(DataSource):  # type: ignore[misc]
+class PenstockSource(DataSource):
     """Topics of a Penstock broker. The options are in `options.py`."""
 
     def __init__(self, options: Any) -> None:
@@ -99,7 +99,10 @@ class _Reading:
         if given.emit == options.RANGES:
             row = [[partition.partition], [partition.start], [partition.end]]
             yield pa.RecordBatch.from_arrays(
-                [pa.array(each, kind) for each, kind in zip(row, columns.RANGES.types, strict=True)],
+                [
+                    pa.array(each, kind)
+                    for each, kind in zip(row, columns.RANGES.types, strict=True)
+                ],
                 schema=wanted,
             )
             return
@@ -113,7 +116,7 @@ class _Reading:
             yield batch if batch.schema.equals(wanted) else batch.cast(wanted)
 
 
-class PlanningReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class PlanningReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming query as a reader of the topic."""
 
     def __init__(self, given: options.Options, schema: StructType) -> None:
@@ -194,7 +197,7 @@ class PlanningReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableN
         return _texts(dict(enumerate(_topic_ends(self._given))))
 
 
-class LookingReader(_Reading, DataSourceReader):  # type: ignore[misc]
+class LookingReader(_Reading, DataSourceReader):
     """What a topic holds now. Nothing is held or moved for it, unless `subscription` is given."""
 
     def partitions(self) -> Sequence[Range]:

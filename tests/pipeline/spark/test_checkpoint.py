@@ -26,7 +26,7 @@ from penstock.vocabulary.errors import StorageError
 
 
 class Case:
-    """A ledger and a folder as Spark leaves it; batch N reads partition 0 from 10 N to 10 N + 10."""
+    """A ledger and a folder as Spark leaves it; batch N reads 0:10N to 0:10N+10."""
 
     def __init__(self, folder: Path) -> None:
         self.ledger = Ledger(folder / "ledger", Identity("pms", "file:x/t", ["table"]))

@@ -42,7 +42,7 @@ def test_frames_are_looked_at_without_a_reader(tmp_path: Path) -> None:
     lane.post(readings(5))
     try:
         frames = connecting.peek_frames(lane.url, lane.topic, 3, 0, 1)
-        assert [offset for frame in frames for offset in frame.offsets][0] == 1
+        assert min(offset for frame in frames for offset in frame.offsets) == 1
         assert connecting.client_of(lane.url).subscriptions(lane.topic) == []
     finally:
         connecting.close_all()

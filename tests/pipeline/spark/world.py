@@ -71,8 +71,13 @@ def sparking(*jars: str) -> Iterator[Any]:
 
 def end_spark(spark: Any) -> None:
     """Stops a session and the Java process behind it, so that the next one starts afresh."""
-    gateway = SparkContext._gateway
     spark.stop()
+    end_java()
+
+
+def end_java() -> None:
+    """Ends the Java process of a session that was stopped."""
+    gateway = SparkContext._gateway
     if gateway is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()

@@ -38,6 +38,8 @@ log = logging.getLogger("penstock.pipeline")
 STOP_S_MAX: Final = 60.0
 """How long a stop waits for the batch in hand."""
 PAUSE_S: Final = 0.02
+NOT_UP: Final = "Python worker failed to connect back"
+REVIVALS_MAX: Final = 5
 
 
 class Stopped(PenstockError):
@@ -70,6 +72,7 @@ class SparkLane:
         self._done = -1
         """The newest batch that is stored."""
         self._reported = -1
+        self._revivals = 0
 
     # -- open and start ----------------------------------------------------------------------
 
@@ -316,6 +319,19 @@ class SparkLane:
             time.sleep(PAUSE_S)
         if self.query is not None:
             self.query.stop()
+
+    def revive(self, spark: Any) -> None:
+        """Starts the query again when a Python process of Spark did not come up in time.
+
+        Spark gives it ten seconds, which a busy machine may need for its imports; nothing was lost.
+        """
+        error = None if self.is_active or self.query is None else self.query.exception()
+        if error is None or self.failed is not None or self._revivals >= REVIVALS_MAX:
+            return
+        if NOT_UP in str(error):
+            self._revivals += 1
+            log.warning("pipeline %s: %s; starting again", self.pipeline.name, NOT_UP)
+            self.start(spark)
 
     def check(self) -> None:
         """Raises what ended the query, if it failed."""

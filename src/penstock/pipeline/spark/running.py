@@ -46,6 +46,9 @@ def run(
     QueryFailed, CountsDiffer and what storing raises.
     """
     check_master(pipelines, spark)
+    if started is None:
+        session.check_spark()
+        session.check_java()
     with opened(pipelines, at) as lanes, ExitStack() as stack:
         stack.callback(_close_own)
         if started is None:
@@ -54,12 +57,15 @@ def run(
         try:
             for lane in lanes:
                 lane.start(started)
-            while any(lane.is_active for lane in lanes) and not stopping.wait(POLL_S):
+            while not stopping.wait(POLL_S):
                 for lane in lanes:
                     lane.poll()
+                    lane.revive(started)
                     if not lane.is_active:
                         lane.check()
                 show(lanes)
+                if not any(lane.is_active for lane in lanes):
+                    break
         finally:
             for lane in lanes:
                 lane.stop()

@@ -38,6 +38,7 @@ from penstock.pipeline.repositories.compaction import chosen, compact
 from penstock.pipeline.repositories.files import DataFile, write_files
 from penstock.pipeline.repositories.known import Known, marks_of
 from penstock.pipeline.repositories.port import TableStorage, WriteId
+from penstock.pipeline.rewinding import rewind
 from penstock.pipeline.settings import AVAILABLE_NOW, Pipeline
 from penstock.vocabulary.errors import UnknownTopic
 from penstock.vocabulary.reading import PlannedRange
@@ -182,8 +183,9 @@ class Subscriber:
             await self._reader.commit(ends)
 
     async def _skip_to(self, ends: dict[int, int]) -> None:
-        """A new epoch: what lies before these offsets is in the tables."""
+        """A new epoch: what lies before these offsets is in the tables, and nothing else is."""
         assert self._reader is not None
+        self._reader = await rewind(self._client, self._reader, ends)
         progress = await self._reader.progress()
         if any(progress.get(at, 0) < end for at, end in ends.items()):
             await self._reader.plan(None, None)

@@ -1,11 +1,19 @@
 """Messages as a reader gives them, into the columns `validate` takes."""
 
+from typing import Final
+
+import msgspec
+import numpy as np
 import pyarrow as pa
 
 from penstock.batch import Batch
+from penstock.batch import format as layout
 from penstock.batch.frame import Frame
 from penstock.client.reader import ReadBatch
-from penstock.pipeline.datasets.raw import raw_batch
+from penstock.pipeline.datasets.raw import Headers, Told, raw_batch
+
+_RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_HEADERS: Final = msgspec.msgpack.Decoder(dict[str, str] | None)
 
 
 def raw_of(batch: ReadBatch) -> list[pa.RecordBatch]:
@@ -16,19 +24,37 @@ def raw_of(batch: ReadBatch) -> list[pa.RecordBatch]:
 def _raw(partition: int, frame: Frame) -> pa.RecordBatch:
     view = Batch(frame.batch, verify=False)
     indexes = frame.indexes
-    bodies, headers, given = view.bodies, view.headers, view.ids
-    if len(indexes) != view.count:
+    is_whole = len(indexes) == view.count
+    bodies, given = view.bodies, view.ids
+    if not is_whole:
         bodies = [bodies[index] for index in indexes]
-        headers = None if headers is None else [headers[index] for index in indexes]
-    if given is not None and len(indexes) == view.count and None not in given:
-        ids = [id for id in given if id is not None]
+    if given is not None and is_whole and None not in given:
+        ids: list[str] = given  # type: ignore[assignment]  # none is missing
     else:
         ids = [frame.id_of(view, index) for index in indexes]
     published = view.published_at
     times = (
         frame.published_at if published is None else [int(published[index]) for index in indexes]
     )
+    said = _told(frame.batch, view.count)
+    if not is_whole:
+        said = Told(said.different, said.which[np.array(indexes, np.int64)])
     return raw_batch(
-        bodies, ids=ids, headers=headers, published_ms=times, partition=partition,
+        bodies, ids=ids, headers=said, published_ms=times, partition=partition,
         offsets=frame.offsets,
     )  # fmt: skip
+
+
+def _told(batch: bytes, count: int) -> Told:
+    """The headers of a batch; each different one is decoded once."""
+    _, spans = layout.read_directory(batch, verify=False)
+    if layout.HEADERS not in spans:
+        return Told([None], np.zeros(count, np.int64))
+    start, end = spans[layout.HEADERS]
+    known: dict[bytes, int] = {}
+    which = [
+        known.setdefault(bytes(raw), len(known))
+        for raw in _RAWS.decode(memoryview(batch)[start:end])
+    ]
+    different: list[Headers] = [_HEADERS.decode(raw) for raw in known]
+    return Told(different, np.array(which, np.int64))

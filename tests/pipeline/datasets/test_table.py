@@ -1,5 +1,6 @@
 import random
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.pipeline.datasets import mppt, pms, table
@@ -88,3 +89,12 @@ def test_the_day_is_the_utc_day() -> None:
 def test_membership_of_lists_ignores_what_is_outside() -> None:
     found = table.is_in(pa.array([[1, 3], [], [9, 0, 2]], pa.list_(pa.int64())), 3)
     assert found.tolist() == [[True, False, True], [False] * 3, [False, True, False]]
+
+
+def test_rows_in_another_order_are_the_same_rows() -> None:
+    for rows in (pms_rows(), mppt_rows([1, 2, 4, 2])):
+        given = pa.Table.from_batches([rows])
+        order = np.random.default_rng(3).permutation(len(given))
+        assert table.taken(given, order).equals(given.take(pa.array(order)))
+    none = given.slice(0, 0)
+    assert table.taken(none, np.zeros(0, np.int64)).equals(none)

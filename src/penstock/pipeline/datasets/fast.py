@@ -41,6 +41,7 @@ NumberArray = np.ndarray[Any, np.dtype[Any]]
 
 BODY_BYTES_MAX: Final = 64 * 1024
 """A body larger than this is no reading; the strict judge says why."""
+PIECE_BYTES: Final = 128 * 1024
 MARKS: Final = ':",\\us'
 """Bytes that are counted; `u` and `s` are in `true` and `false`, a backslash is never expected."""
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
@@ -286,13 +287,22 @@ class _Account:
         """Takes certainty from rows that hold more than was expected."""
         are_all_sure = bool(is_sure.all())
         data, ends = _bytes(texts)
+        totals = _totals(data) if are_all_sure else None
         for mark, fixed in self._fixed.items():
             more = self._more.get(mark, 0)
-            is_mark = data == ord(mark)
-            total = fixed * self._count + int(np.sum(more))
-            if not are_all_sure or np.count_nonzero(is_mark) != total:
-                counts = np.diff(np.searchsorted(np.flatnonzero(is_mark), ends))
+            if totals is None or totals[mark] != fixed * self._count + int(np.sum(more)):
+                counts = np.diff(np.searchsorted(np.flatnonzero(data == ord(mark)), ends))
                 is_sure &= counts == fixed + more
+
+
+def _totals(data: NumberArray) -> dict[str, int]:
+    """How often each mark occurs, counted in pieces that stay in the cache."""
+    totals = dict.fromkeys(MARKS, 0)
+    for start in range(0, len(data), PIECE_BYTES):
+        piece = data[start : start + PIECE_BYTES]
+        for mark in MARKS:
+            totals[mark] += int(np.count_nonzero(piece == ord(mark)))
+    return totals
 
 
 def _bytes(texts: pa.StringArray) -> tuple[NumberArray, NumberArray]:

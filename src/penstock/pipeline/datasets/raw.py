@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.pipeline.datasets.moments import EPOCH, STAMP
@@ -24,43 +25,64 @@ CSV: Final = "text/csv"
 RECEIVED: Final = "received-at"
 SENDER: Final = "source"
 
+Headers = dict[str, str] | None
+
+
+class Told(NamedTuple):
+    """The headers of many messages: the different ones, and which of them each message has."""
+
+    different: list[Headers]
+    which: np.ndarray[Any, np.dtype[Any]]
+
+
+def told(headers: Sequence[Headers]) -> Told:
+    """Headers message by message."""
+    known: dict[tuple[tuple[str, str], ...], int] = {}
+    which = [known.setdefault(tuple((each or {}).items()), len(known)) for each in headers]
+    return Told([dict(each) for each in known], np.array(which, np.int64))
+
 
 def raw_batch(
     bodies: Sequence[bytes | None],
     *,
     ids: Sequence[str] | None = None,
-    headers: Sequence[dict[str, str] | None] | None = None,
+    headers: Sequence[Headers] | Told | None = None,
     published_ms: Sequence[int] | int = 0,
     partition: int = 0,
     offsets: Sequence[int] | None = None,
 ) -> pa.RecordBatch:
     """Messages of one partition as one batch."""
     count = len(bodies)
-    told = headers or ()
-    senders = [each.get(SENDER) if each else None for each in told] or [None] * count
-    kinds = [each.get("content-type") if each else None for each in told] or [None] * count
-    times = [published_ms] * count if isinstance(published_ms, int) else published_ms
-    received = [each * 1000 for each in times]
-    known: dict[str, int | None] = {}
-    for at, each in enumerate(told):
-        text = each.get(RECEIVED) if each else None
-        if text is None:
-            continue
-        if text not in known:
-            known[text] = moment_of(text)
-        received[at] = received[at] if (found := known[text]) is None else found
+    said = headers if isinstance(headers, Told) else told(headers or [None] * count)
+    which = pa.array(said.which)
+    senders = pa.array([(each or {}).get(SENDER) for each in said.different], pa.string())
+    kinds = pa.array([(each or {}).get("content-type") for each in said.different], pa.string())
+    numbers: Any = range(count) if offsets is None else offsets
+    if isinstance(numbers, range):
+        numbers = np.arange(numbers.start, numbers.stop, numbers.step)
     return pa.record_batch(
         [
             pa.array(bodies, pa.binary()),
-            pa.array(ids if ids is not None else [""] * count, pa.string()),
-            pa.array(senders, pa.string()),
-            pa.array(kinds, pa.string()),
-            pa.array(received, pa.int64()).cast(STAMP),
-            pa.array([partition] * count, pa.int32()),
-            pa.array(offsets if offsets is not None else range(count), pa.int64()),
+            pa.array(ids, pa.string()) if ids is not None else pa.array([""] * count, pa.string()),
+            senders.take(which),
+            kinds.take(which),
+            _received(said, published_ms, count),
+            pa.array(np.full(count, partition, np.int32)),
+            pa.array(numbers, pa.int64()),
         ],
         schema=RAW,
     )
+
+
+def _received(said: Told, published_ms: Sequence[int] | int, count: int) -> pa.Array:
+    texts = [(each or {}).get(RECEIVED) for each in said.different]
+    found = [None if text is None else moment_of(text) for text in texts]
+    if None not in found and count:
+        return pa.array(np.array(found, np.int64)[said.which]).cast(STAMP)
+    published = np.broadcast_to(np.asarray(published_ms, np.int64) * 1000, (count,))
+    times = np.array([each or 0 for each in found], np.int64)[said.which]
+    is_told = np.array([each is not None for each in found], np.bool_)[said.which]
+    return pa.array(np.where(is_told, times, published)).cast(STAMP)
 
 
 def moment_of(text: str) -> int | None:

@@ -96,6 +96,32 @@ def in_order(rows: pa.RecordBatch, keys: Sequence[str]) -> pa.Array:
     )
 
 
+def taken(rows: pa.Table, order: Numbers) -> pa.Table:
+    """The rows in another order; lists of one length are moved as rows of a matrix."""
+    columns = [_taken(_whole(rows.column(name)), order) for name in rows.schema.names]
+    return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def _taken(array: pa.Array, order: Numbers) -> pa.Array:
+    kind = array.type
+    if array.null_count:
+        return array.take(pa.array(order))
+    if pa.types.is_struct(kind):
+        parts = [_taken(each, order) for each in array.flatten()]
+        return pa.StructArray.from_arrays(parts, fields=list(kind))
+    if pa.types.is_list(kind):
+        lengths = np.asarray(pc.list_value_length(array))
+        if not len(lengths) or lengths.min() != lengths.max():
+            return array.take(pa.array(order))
+        size = int(lengths[0])
+        inner = (order[:, None] * size + np.arange(size)).reshape(-1)
+        values = _taken(array.flatten(), inner)
+        return pa.ListArray.from_arrays(pa.array(even(len(order), size)), values, type=kind)
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+        return pa.array(array.to_numpy(zero_copy_only=False)[order])
+    return array.take(pa.array(order))
+
+
 def hashes(rows: pa.RecordBatch | pa.Table) -> Numbers:
     """128 bits for each row over everything it says, as n × 2 u64; equal for equal readings.
 

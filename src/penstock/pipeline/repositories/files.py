@@ -73,7 +73,7 @@ def by_day(rows: pa.Table) -> list[tuple[str, pa.Table]]:
 
 def _write(root: Path, staging: str, dataset: Dataset, day: str, rows: pa.Table) -> DataFile:
     rows = rows.combine_chunks()
-    rows = rows.take(table.in_order(rows, dataset.keys))
+    rows = table.taken(rows, np.asarray(table.in_order(rows, dataset.keys)).astype(np.int64))
     name = f"day={day}/part-{secrets.token_hex(12)}.parquet"
     place = root / staging / name
     make_folder(place.parent)

@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from penstock.pipeline.settings import read_file
-from penstock.pipeline.spark import running, session, source
+from penstock.pipeline.spark import options, running, session, source
 
 DRIVER = "PENSTOCK_TEST_DRIVER"
 PLANNED = "range planned"
@@ -34,7 +34,7 @@ class DyingSource(source.PenstockSource):
     """The source with that reader."""
 
     def streamReader(self, schema: Any) -> Any:  # noqa: N802
-        return DyingReader(source.options.parse(self._given), schema)
+        return DyingReader(options.parse(self._given), schema)
 
 
 def main(file: str, moment: str, skip: int) -> None:

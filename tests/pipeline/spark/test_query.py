@@ -1,12 +1,12 @@
 """Pipelines on Spark: exactly once, whatever dies; the same rows as in process; named refusals."""
 
+import asyncio
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from penstock.client.client import connect
 from penstock.pipeline import operations
 from penstock.pipeline.flow import Counts
 from penstock.pipeline.refusals import (
@@ -74,8 +75,8 @@ class SparkLane(Lane):
 
 
 @pytest.fixture
-def lane(served: str, tmp_path: Path) -> Iterator[SparkLane]:
-    yield SparkLane(tmp_path, served, unique("monitoring.pms"), f"max_rows_per_batch = {BATCH}\n")
+def lane(served: str, tmp_path: Path) -> SparkLane:
+    return SparkLane(tmp_path, served, unique("monitoring.pms"), f"max_rows_per_batch = {BATCH}\n")
 
 
 def _whole(lane: SparkLane, wanted: int) -> None:
@@ -150,16 +151,16 @@ def _same_everywhere(spark: Any, lane: SparkLane, stored: int) -> None:
         "sum(cell[{first}].dvcl) as dvcl, min(time_event) as low, max(day) as day "
         "from {table} group by pms_id order by pms_id"
     )
-    arrow = DeltaTable(str(lane.table())).to_pyarrow_table()
     duck = duckdb.connect()
+    duck.register("stored_rows", DeltaTable(str(lane.table())).to_pyarrow_table())
     duck.execute("set timezone = 'UTC'")
-    one = duck.execute(question.format(first=1, table="arrow")).fetchall()
+    one = duck.execute(question.format(first=1, table="stored_rows")).fetchall()
     assert sum(row[1] for row in one) == stored
     if "io.delta" not in spark.conf.get("spark.sql.extensions", ""):
         pytest.skip("the Delta jars are missing: Spark itself cannot read the table")
     spark.read.format("delta").load(str(lane.table())).createOrReplaceTempView("pms_rows")
     two = [tuple(row) for row in spark.sql(question.format(first=0, table="pms_rows")).collect()]
-    files = [str(lane.table() / file) for file in DeltaTable(str(lane.table())).files()]
+    files = DeltaTable(str(lane.table())).file_uris()
     three = duck.execute(
         question.format(first=1, table=f"read_parquet({files!r}, hive_partitioning = true)")
     ).fetchall()
@@ -236,10 +237,6 @@ def test_a_lost_a_foreign_and_an_old_checkpoint_are_refused_and_resume_goes_on(
 
 
 def test_a_topic_that_was_replaced_is_refused(spark: Any, lane: SparkLane) -> None:
-    import asyncio
-
-    from penstock.client.client import connect
-
     world.post(lane.url, lane.topic, readings(50))
     lane.run_on(spark)
 
@@ -258,9 +255,10 @@ def test_a_topic_that_was_replaced_is_refused(spark: Any, lane: SparkLane) -> No
 def test_a_second_run_is_refused_and_touches_nothing(lane: SparkLane) -> None:
     world.post(lane.url, lane.topic, readings(5))
     pipelines: list[Pipeline] = [lane.pipeline]
-    with running.opened(pipelines), pytest.raises(PipelineRunning, match="is running already"):
-        with running.opened(pipelines):
-            pass  # pragma: no cover
+    with running.opened(pipelines):
+        second = running.opened(pipelines)
+        with pytest.raises(PipelineRunning, match="is running already"):
+            second.__enter__()
 
 
 def test_several_pipelines_are_queries_of_one_session_and_stop_when_asked(

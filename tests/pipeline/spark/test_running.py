@@ -9,6 +9,7 @@ from penstock.pipeline.refusals import PipelineRunning, TableLocked
 from penstock.pipeline.repositories.choose import open_repository
 from penstock.pipeline.settings import Pipeline, read_file
 from penstock.pipeline.spark import running
+from penstock.pipeline.spark.refusals import JavaMissing
 from penstock.vocabulary.errors import Unavailable, Unsupported
 from tests.pipeline.lane import Lane, readings
 
@@ -40,8 +41,6 @@ def test_a_folder_needs_a_local_master(lane: Lane, master: str) -> None:
 def test_no_java_is_told_before_anything_is_read(
     lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.pipeline.spark.refusals import JavaMissing
-
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(JavaMissing):
         _run(_pipeline(lane))
@@ -67,7 +66,7 @@ def test_another_run_is_told(lane: Lane) -> None:
 
 def test_a_broker_that_is_not_there_is_told(lane: Lane) -> None:
     pipeline = _pipeline(lane)._replace(url="penstock://127.0.0.1:9")
-    with pytest.raises(Unavailable, match="127.0.0.1:9"):
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:9"):
         _run(pipeline)
 
 

@@ -1,5 +1,6 @@
 """`spark.readStream.format("penstock")` and `spark.read` against a served broker."""
 
+import asyncio
 import json
 from collections import Counter
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
+from penstock.client.client import connect
 from penstock.pipeline.spark.source import ROWS_PER_TASK_MIN, cut
 from penstock.vocabulary.reading import PlannedRange
 from tests.pipeline.lane import readings
@@ -50,7 +52,7 @@ def test_a_range_is_cut_for_the_tasks_asked_for() -> None:
     assert cut(ranges, 1) == ranges
     found = cut(ranges, 4)
     assert [each for each in found if each.partition == 1] == [ranges[1]]
-    assert [(a.start, a.end) for a in found if a.partition == 0][0] == (0, 7503)
+    assert found[0] == PlannedRange(0, 0, 7503)
     assert sum(each.end - each.start for each in found) == 30_010
     assert len(cut([PlannedRange(0, 0, 10)], 8)) == 1, "not below ROWS_PER_TASK_MIN"
     assert ROWS_PER_TASK_MIN > 10
@@ -72,7 +74,7 @@ def test_a_query_is_a_reader(spark: Any, served: str, tmp_path: Path) -> None:
     _drain(frame, tmp_path / "ck", seen)
     again = [rows for number, rows in seen if number == 1]
     assert again[0] == again[1], "the batch that failed is read again, byte for byte"
-    stored = {number: rows for number, rows in seen}
+    stored = dict(seen)
     bodies = Counter(bytes(row[2]) for rows in stored.values() for row in rows)
     assert bodies == Counter([b"%d" % at for at in range(250)] + [b"late"])
     assert world.lag(served, topic, "s") <= 100, "progress of all but the last batch is known"
@@ -112,10 +114,6 @@ def test_a_batch_read_looks_and_leaves_no_trace(spark: Any, served: str) -> None
     rows = part.filter("partition = 0").select("offset").collect()
     assert min(row.offset for row in rows) == 3
 
-    import asyncio
-
-    from penstock.client.client import connect
-
     async def steps() -> list[Any]:
         async with connect(served) as client:
             return await client.subscriptions(topic)
@@ -140,5 +138,5 @@ def test_a_wrong_option_is_said_in_our_words(
 
 def test_a_broker_that_is_not_there_is_said_in_our_words(spark: Any) -> None:
     given = {"url": "penstock://127.0.0.1:9", "topic": "orders"}
-    with pytest.raises(PySparkException, match="127.0.0.1:9"):
+    with pytest.raises(PySparkException, match=r"127\.0\.0\.1:9"):
         spark.read.format("penstock").options(**given).load().collect()

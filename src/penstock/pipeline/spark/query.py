@@ -26,6 +26,7 @@ from penstock.pipeline.ledger import judge as judge_table
 from penstock.pipeline.repositories.choose import open_repository
 from penstock.pipeline.repositories.compaction import chosen, compact
 from penstock.pipeline.repositories.port import TableStorage, WriteId
+from penstock.pipeline.rewinding import rewind
 from penstock.pipeline.settings import ASAP, AVAILABLE_NOW, Pipeline
 from penstock.pipeline.spark import joining, workers
 from penstock.pipeline.spark.checkpoint import COMMITS, OFFSETS, SparkCheckpoint, judge
@@ -117,6 +118,7 @@ class SparkLane:
         if not first:
             return {}
         if self._spark.last(COMMITS) < 0:
+            self._reader = await rewind(self._client, self._reader, first[-1].ends())
             await self._report(first[-1].ends())
             return await self._reader.progress() | first[-1].ends()
         return first[-1].ends()

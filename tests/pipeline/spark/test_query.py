@@ -148,25 +148,33 @@ def _same_everywhere(spark: Any, lane: SparkLane, stored: int) -> None:
     """Spark SQL, DuckDB and deltalake read the same."""
     question = (
         "select pms_id, count(*) as n, round(sum(pack.watts), 2) as watts, "
-        "sum(cell[{first}].dvcl) as dvcl, min(time_event) as low, max(day) as day "
+        "sum(cell[{first}].dvcl) as dvcl, {micros}(min(time_event)) as low, max(day) as day "
         "from {table} group by pms_id order by pms_id"
     )
     duck = duckdb.connect()
     duck.register("stored_rows", DeltaTable(str(lane.table())).to_pyarrow_table())
-    duck.execute("set timezone = 'UTC'")
-    one = duck.execute(question.format(first=1, table="stored_rows")).fetchall()
+    one = duck.execute(question.format(first=1, micros="epoch_us", table="stored_rows")).fetchall()
     assert sum(row[1] for row in one) == stored
     if "io.delta" not in spark.conf.get("spark.sql.extensions", ""):
         pytest.skip("the Delta jars are missing: Spark itself cannot read the table")
     spark.read.format("delta").load(str(lane.table())).createOrReplaceTempView("pms_rows")
-    two = [tuple(row) for row in spark.sql(question.format(first=0, table="pms_rows")).collect()]
+    two = [
+        tuple(row)
+        for row in spark.sql(
+            question.format(first=0, micros="unix_micros", table="pms_rows")
+        ).collect()
+    ]
     files = DeltaTable(str(lane.table())).file_uris()
     three = duck.execute(
-        question.format(first=1, table=f"read_parquet({files!r}, hive_partitioning = true)")
+        question.format(
+            first=1,
+            micros="epoch_us",
+            table=f"read_parquet({files!r}, hive_partitioning = true)",
+        )
     ).fetchall()
 
     def plain(rows: list[Any]) -> list[Any]:
-        return [(*row[:4], row[4].replace(tzinfo=None), str(row[5])) for row in rows]
+        return [(*row[:5], str(row[5])) for row in rows]
 
     assert plain(one) == plain(two) == plain(three)
 

@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.client.client import connect
+from penstock.gateway.samples import from_csv
 from penstock.pipeline import operations
 from penstock.pipeline.flow import Counts
 from penstock.pipeline.refusals import (
@@ -38,6 +39,7 @@ MOMENTS = (
     "table committed", "Spark's commit", "progress reported", "restart",
 )  # fmt: skip
 BATCH = 40
+CSV = world.ROOT / "tests" / "pipeline" / "data" / "pms-2019-08.csv"
 
 
 class SparkLane(Lane):
@@ -244,6 +246,56 @@ def test_a_lost_a_foreign_and_an_old_checkpoint_are_refused_and_resume_goes_on(
     _whole(lane, 175)
 
 
+def test_the_real_file_ends_as_the_contract_says(spark: Any, lane: SparkLane) -> None:
+    text = lane.file.read_text(encoding="utf-8").replace(f"= {BATCH}", "= 2000")
+    lane.file.write_text(text, encoding="utf-8")
+    given = from_csv(lane.pipeline.dataset, CSV.read_bytes(), {"source": "site"})
+
+    async def steps() -> None:
+        async with connect(lane.url) as client:
+            await client.publish_many(lane.topic, given)
+
+    world.post(lane.url, lane.topic, [])
+    asyncio.run(steps())
+    counts = lane.run_on(spark)
+    assert (counts.read, counts.stored, counts.quarantined, counts.duplicate) == (2851, 2840, 11, 0)
+    assert len(lane.rows()) == 2_840
+    world.post(lane.url, lane.topic, [each.body for each in given])  # later, under other ids
+    counts = lane.run_on(spark)
+    assert (counts.stored, counts.quarantined, counts.duplicate) == (0, 11, 2840)
+
+
+FLAKY = """
+import secrets
+from dataclasses import replace
+from pathlib import Path
+from penstock.pipeline.datasets.pms import DATASET as PMS
+
+def rows(good):
+    place = Path(__file__).parent / "tried"
+    place.mkdir(exist_ok=True)
+    if len(list(place.iterdir())) < 2:
+        (place / secrets.token_hex(4)).touch()
+        raise RuntimeError("this attempt fails")
+    return PMS.rows(good)
+
+DATASET = replace(PMS, rows=rows)
+"""
+
+
+def test_tasks_that_fail_are_tried_again_and_leave_no_row_twice(
+    spark: Any, lane: SparkLane
+) -> None:
+    module = lane.folder / "flaky.py"
+    module.write_text(FLAKY, encoding="utf-8")
+    text = lane.file.read_text(encoding="utf-8").replace('"pms"', f'"{module}"')
+    lane.file.write_text(text, encoding="utf-8")
+    world.post(lane.url, lane.topic, readings(30), 2)
+    assert lane.run_on(spark).stored == 30
+    assert len(list((lane.folder / "tried").iterdir())) == 2
+    _whole(lane, 30)
+
+
 def test_a_topic_that_was_replaced_is_refused(spark: Any, lane: SparkLane) -> None:
     world.post(lane.url, lane.topic, readings(50))
     lane.run_on(spark)
@@ -310,7 +362,7 @@ def test_the_driver_is_killed_at_every_named_moment(lane: SparkLane, tally: Any)
             [sys.executable, "-m", "tests.pipeline.spark.dying", str(lane.file), moment, "1"],
             env=environment, cwd=world.ROOT, capture_output=True, timeout=600, check=False,
         )  # fmt: skip
-        assert done.returncode == -signal.SIGKILL, (moment, done.stderr.decode()[-2000:])
+        assert done.returncode == -signal.SIGKILL, f"{moment}: {done.stderr.decode()[-3000:]}"
         rows = lane.rows() if lane.table().exists() else []
         said = {(row["pms_id"], row["time_event"]) for row in rows}
         assert len(said) == len(rows), f"after {moment}: a row is there twice"

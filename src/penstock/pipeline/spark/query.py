@@ -40,7 +40,7 @@ STOP_S_MAX: Final = 60.0
 """How long a stop waits for the batch in hand."""
 PAUSE_S: Final = 0.02
 NOT_UP: Final = "Python worker failed to connect back"
-REVIVALS_MAX: Final = 5
+REVIVALS_MAX: Final = 20
 
 
 class Stopped(PenstockError):
@@ -151,7 +151,7 @@ class SparkLane:
             "maxBytesPerBatch": str(pipeline.settings.max_bytes_per_batch),
             "minTasks": str(spark.sparkContext.defaultParallelism),
         }  # fmt: skip
-        stream = spark.readStream.format("penstock").options(**given).load()
+        stream = self._loaded(spark.readStream.format("penstock").options(**given))
         writer = stream.writeStream.foreachBatch(self._on_batch).queryName(pipeline.name)
         writer = writer.option("checkpointLocation", str(self._spark.folder.absolute()))
         if pipeline.trigger == AVAILABLE_NOW:
@@ -161,6 +161,16 @@ class SparkLane:
             writer = writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds")
         self.query = writer.start()
         self._spark.claim()
+
+    def _loaded(self, reading: Any) -> Any:
+        """The stream; tried again when Spark's Python did not come up in time."""
+        while True:
+            try:
+                return reading.load()
+            except Exception as error:
+                if NOT_UP not in str(error) or self._revivals >= REVIVALS_MAX:
+                    raise failure_of(self.pipeline.name, str(error)) from error
+                self._revivals += 1
 
     # -- a batch -----------------------------------------------------------------------------
 

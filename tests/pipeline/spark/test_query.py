@@ -23,12 +23,13 @@ from penstock.pipeline.refusals import (
     CheckpointBehind,
     CheckpointForeign,
     CheckpointMissing,
+    CountsDiffer,
     PipelineRunning,
     RangesDiffer,
 )
 from penstock.pipeline.settings import Pipeline, read_file
 from penstock.pipeline.spark import running, session
-from penstock.pipeline.spark.refusals import SourceDiffers
+from penstock.pipeline.spark.refusals import QueryFailed, SourceDiffers
 from tests.pipeline.datasets import bodies
 from tests.pipeline.lane import Lane, readings
 from tests.pipeline.spark import world
@@ -319,6 +320,18 @@ def test_a_second_run_is_refused_and_touches_nothing(lane: SparkLane) -> None:
         second = running.opened(pipelines)
         with pytest.raises(PipelineRunning, match="is running already"):
             second.__enter__()
+
+
+def test_what_ended_a_batch_is_told_as_it_is_or_as_spark_says_it(lane: SparkLane) -> None:
+    pipelines: list[Pipeline] = [lane.pipeline]
+    with running.opened(pipelines) as (opened,):
+        opened.check()
+        opened.failed = CountsDiffer("one is missing")
+        with pytest.raises(CountsDiffer, match="one is missing"):
+            opened.check()
+        opened.failed = ValueError("x\npenstock.vocabulary.errors.ReaderFenced: a newer run")
+        with pytest.raises(QueryFailed, match="ReaderFenced: a newer run"):
+            opened.check()
 
 
 def test_several_pipelines_are_queries_of_one_session_and_stop_when_asked(

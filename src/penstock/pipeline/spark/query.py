@@ -347,8 +347,10 @@ class SparkLane:
 
     def check(self) -> None:
         """Raises what ended the query, if it failed."""
-        if self.failed is not None:
+        if isinstance(self.failed, PenstockError):
             raise self.failed
+        if self.failed is not None:
+            raise failure_of(self.pipeline.name, str(self.failed)) from self.failed
         error = None if self.query is None else self.query.exception()
         if error is not None and not self._is_stopping:
             raise failure_of(self.pipeline.name, str(error))

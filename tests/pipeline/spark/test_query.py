@@ -364,6 +364,35 @@ def test_several_pipelines_are_queries_of_one_session_and_stop_when_asked(
         assert world.lag(served, each.topic, each.subscription) == 0
 
 
+class Broken(BaseException):
+    """A run breaks off here."""
+
+
+def test_a_run_that_breaks_off_at_any_moment_is_finished_by_the_next(
+    spark: Any, lane: SparkLane
+) -> None:
+    posted = 0
+    found = read_file(str(lane.file))
+    for moment in MOMENTS[1:-1]:
+        world.post(lane.url, lane.topic, readings(BATCH + 10, posted), 2, first=posted)
+        posted += BATCH + 10
+        seen: list[str] = []
+
+        def at(name: str, moment: str = moment, seen: list[str] = seen) -> None:
+            seen.append(name)
+            if name == moment:
+                raise Broken(name)
+
+        with pytest.raises((Broken, QueryFailed)):
+            running.run(list(found.pipelines.values()), {}, threading.Event(), at=at, started=spark)
+        assert seen[-1] == moment
+    lane.run_on(spark)
+    _whole(lane, posted)
+    assert set(lane.events().values()) <= {1}
+    assert operations.counted(lane.pipeline).stored == posted
+    assert world.lag(lane.url, lane.topic, f"{lane.topic}.s") == 0
+
+
 def test_the_driver_is_killed_at_every_named_moment(lane: SparkLane, tally: Any) -> None:
     """Each run finishes what the one before it left, goes on, and dies one moment later."""
     posted = 0

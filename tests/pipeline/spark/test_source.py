@@ -29,7 +29,7 @@ def _drain(frame: Any, folder: Path, into: list[Any], *, fails_at: int = -1) -> 
 
     def take(batch: Any, number: int) -> None:
         rows = [tuple(row) for row in batch.collect()]
-        into.append((number, sorted(rows)))
+        into.append((number, sorted(rows, key=repr)))
         if number == fails_at:
             raise RuntimeError("the sink fails here")
 

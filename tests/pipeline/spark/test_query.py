@@ -385,7 +385,7 @@ def test_a_run_that_breaks_off_at_any_moment_is_finished_by_the_next(
 
         with pytest.raises((Broken, QueryFailed)):
             running.run(list(found.pipelines.values()), {}, threading.Event(), at=at, started=spark)
-        assert seen[-1] == moment
+        assert moment in seen
     lane.run_on(spark)
     _whole(lane, posted)
     assert set(lane.events().values()) <= {1}

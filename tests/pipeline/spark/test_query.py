@@ -261,7 +261,9 @@ def test_the_real_file_ends_as_the_contract_says(spark: Any, lane: SparkLane) ->
     counts = lane.run_on(spark)
     assert (counts.read, counts.stored, counts.quarantined, counts.duplicate) == (2851, 2840, 11, 0)
     assert len(lane.rows()) == 2_840
-    world.post(lane.url, lane.topic, [each.body for each in given])  # later, under other ids
+    later = [each.body for each in given if isinstance(each.body, bytes)]
+    assert len(later) == 2_851
+    world.post(lane.url, lane.topic, later)  # under other ids
     counts = lane.run_on(spark)
     assert (counts.stored, counts.quarantined, counts.duplicate) == (0, 11, 2840)
 

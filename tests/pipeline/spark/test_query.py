@@ -376,7 +376,7 @@ def test_a_run_that_breaks_off_at_any_moment_is_finished_by_the_next(
     posted = 0
     found = read_file(str(lane.file))
     for moment in MOMENTS[1:-1]:
-        world.post(lane.url, lane.topic, readings(BATCH + 10, posted), 2, first=posted)
+        world.post(lane.url, lane.topic, readings(BATCH + 10, posted), 2, first=posted, ids=True)
         posted += BATCH + 10
         seen: list[str] = []
 
@@ -400,7 +400,7 @@ def test_the_driver_is_killed_at_every_named_moment(lane: SparkLane, tally: Any)
     posted = 0
     environment = os.environ | world.ENVIRONMENT
     for moment in MOMENTS:
-        world.post(lane.url, lane.topic, readings(BATCH + 10, posted), 2, first=posted)
+        world.post(lane.url, lane.topic, readings(BATCH + 10, posted), 2, first=posted, ids=True)
         posted += BATCH + 10
         done = subprocess.run(
             [sys.executable, "-m", "tests.pipeline.spark.dying", str(lane.file), moment, "1"],

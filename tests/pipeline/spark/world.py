@@ -87,8 +87,9 @@ def end_java() -> None:
 
 
 def post(
-    url: str, topic: str, given: Sequence[bytes | None], partitions: int = 1, *, first: int = 0
-) -> None:
+    url: str, topic: str, given: Sequence[bytes | None], partitions: int = 1, *, first: int = 0,
+    ids: bool = False,
+) -> None:  # fmt: skip
     """Publishes bodies, keys going round, so that every partition gets some."""
 
     async def steps() -> None:
@@ -97,7 +98,12 @@ def post(
                 await client.create_topic(topic, partitions, replay_s=1e6)
             await ensure_topic(client, topic)
             messages = [
-                Message(body=each, key=f"k{at % 7}", headers={"source": "site", "at": str(at)})
+                Message(
+                    body=each,
+                    key=f"k{at % 7}",
+                    headers={"source": "site", "at": str(at)},
+                    id=f"reading-{at}" if ids else None,
+                )  # fmt: skip
                 for at, each in enumerate(given, first)
             ]
             await client.publish_many(topic, messages)

@@ -366,7 +366,7 @@ def test_several_pipelines_are_queries_of_one_session_and_stop_when_asked(
         assert world.lag(served, each.topic, each.subscription) == 0
 
 
-class Broken(BaseException):
+class Broken(Exception):
     """A run breaks off here."""
 
 

@@ -103,7 +103,7 @@ def post(
                     key=f"k{at % 7}",
                     headers={"source": "site", "at": str(at)},
                     id=f"reading-{at}" if ids else None,
-                )  # fmt: skip
+                )
                 for at, each in enumerate(given, first)
             ]
             await client.publish_many(topic, messages)

@@ -80,10 +80,3 @@ def test_a_pipeline_is_chosen_by_name(lane: Lane, penstock: Penstock) -> None:
     answer = penstock("pipeline", "check", "pipeline.toml", "--pipeline", "pmss")
     assert (answer.code, "did you mean 'pms'" in answer.err) == (2, True)
     assert penstock("pipeline", "check", "pipeline.toml", "--pipeline", "pms").code == 0
-
-
-def test_another_lane_is_refused_before_any_data_moves(lane: Lane, penstock: Penstock) -> None:
-    lane.file.write_text(lane.file.read_text().replace('lane = "process"\n', ""))
-    answer = penstock("pipeline", "run", "pipeline.toml", "--json")
-    assert (answer.code, answer.error()["code"]) == (1, "unsupported")
-    assert not (lane.folder / "checkpoint").exists()

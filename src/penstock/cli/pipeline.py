@@ -37,25 +37,16 @@ def _chosen(arguments: Namespace) -> list[Any]:
 # -- run --------------------------------------------------------------------------------------
 
 
-def _in_process(pipelines: list[Any]) -> list[Any]:
-    """The pipelines, when all run in this process. Raises Unsupported."""
-    from penstock.vocabulary.errors import Unsupported
-
-    for each in pipelines:
-        if each.settings.lane != "process":
-            raise Unsupported(
-                f"[pipeline.{each.name}] has lane = {each.settings.lane!r}, which this command "
-                'does not run: say lane = "process" to run it in this process'
-            )
-    return pipelines
-
-
 async def _run(arguments: Namespace, output: Output) -> int:
     from penstock.client.client import connect
     from penstock.client.signals import stopping_on_signals
     from penstock.pipeline.flow import Consumer
 
-    pipelines = _in_process(_chosen(arguments))
+    pipelines = _chosen(arguments)
+    if any(each.settings.lane == "spark" for each in pipelines):
+        from penstock.cli.pipeline_spark import run_spark
+
+        return await run_spark(pipelines, arguments.file, output)
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         clients = {
@@ -83,7 +74,7 @@ async def _run(arguments: Namespace, output: Output) -> int:
                 raise failed.exceptions[0] from failed
             finally:
                 showing.cancel()
-        _tell(output, consumers)
+        tell(output, consumers)
     return 0
 
 
@@ -93,7 +84,8 @@ async def _show(progress: Progress, consumers: list[Any]) -> None:
         await asyncio.sleep(0.2)
 
 
-def _tell(output: Output, consumers: list[Any]) -> None:
+def tell(output: Output, consumers: list[Any]) -> None:
+    """What each pipeline did."""
     names = ("read", "stored", "quarantined", "duplicate", "events")
     if output.is_json:
         output.document(

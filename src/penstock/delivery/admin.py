@@ -288,6 +288,7 @@ def describe(topic: Topic) -> dict[str, object]:
         "messages": sum(p.held for p in topic.partitions),
         "bytes": sum(p.held_bytes for p in topic.partitions),
         "published": sum(p.next_offset for p in topic.partitions),
+        "ends": [p.next_offset for p in topic.partitions],
         "subscriptions": [s.name for s in members.listed(topic)],
         "policy": msgspec.to_builtins(topic.policy),
         "created_at": topic.created_at / 1000,

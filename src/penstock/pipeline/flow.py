@@ -355,7 +355,7 @@ class Producer:
         counts = Counts(checked.read, len(new), len(checked.quarantined), len(made.rows) - len(new))
         found = pa.concat_tables(
             [
-                _about_new(checked.events, made.rows, ~sifted.is_new),
+                about_new(checked.events, made.rows, ~sifted.is_new),
                 conflicts(clashing, self._pipeline.dataset.keys),
             ]
         )
@@ -383,7 +383,7 @@ class Producer:
             compact(table, target)
 
 
-def _about_new(found: pa.Table, rows: pa.Table, is_old: Any) -> pa.Table:
+def about_new(found: pa.Table, rows: pa.Table, is_old: Any) -> pa.Table:
     """Events without those of duplicates, which were told when the reading came first."""
     if not is_old.any() or not len(found):
         return found

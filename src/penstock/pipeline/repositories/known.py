@@ -74,12 +74,19 @@ class Known:
             _, gone = self._cache.popitem(last=False)
             self._rows -= len(gone.moment)
 
-    def sift(self, rows: pa.Table, marks: Marks, files: list[DataFile]) -> Sifted:
-        """Tells new rows from those that are stored in these files or earlier in the batch."""
+    def sift(
+        self, rows: pa.Table, marks: Marks, files: list[DataFile], prior: Marks | None = None
+    ) -> Sifted:
+        """Tells new rows from those that are stored in these files or earlier in the batch.
+
+        `prior` are the marks of rows of the same batch that come before these and are not here.
+        """
         count = len(rows)
         is_new, is_conflict = first_ones(marks)
+        if count and prior is not None:
+            _compare(marks, np.arange(count), [prior], is_new, is_conflict)
         if not count or not files:
-            return Sifted(is_new, is_conflict)
+            return Sifted(is_new, is_conflict & is_new)
         stamps = np.asarray(rows.column("time_event").cast(pa.int64()))
         days = np.floor_divide(stamps, 86_400_000_000)
         for day in np.unique(days).tolist():

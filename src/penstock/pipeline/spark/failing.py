@@ -1,0 +1,25 @@
+"""What Spark says when a query fails, as one of our errors: Spark passes on text alone."""
+
+import re
+from typing import Final
+
+from penstock.pipeline.spark.refusals import QueryFailed
+from penstock.vocabulary.errors import PenstockError
+
+_OURS: Final = re.compile(r"^(?:\w+\.)*penstock[\w.]*\.(\w+): (.+)$", re.MULTILINE)
+_PYTHON: Final = re.compile(r"^([\w.]+(?:Error|Exception)): (.+)$", re.MULTILINE)
+TEXT_MAX: Final = 500
+
+
+def failure_of(pipeline: str, text: str) -> PenstockError:
+    """The error behind a failed query."""
+    found = _OURS.findall(text) or _PYTHON.findall(text)
+    if found:
+        kind, said = found[-1]
+        reason = f"{kind.rpartition('.')[2]}: {said.strip()}"
+    else:
+        reason = " ".join(text.split())
+    return QueryFailed(
+        f"the Spark query of pipeline {pipeline!r} ended: {reason[:TEXT_MAX]}. What is stored is "
+        "whole; run the pipeline again when the cause is gone"
+    )

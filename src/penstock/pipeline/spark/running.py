@@ -1,0 +1,100 @@
+"""Several pipelines in one Spark session: checked, started, watched, stopped."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from penstock.client.blocking import LoopThread
+from penstock.client.client import Client, connect
+from penstock.pipeline.flow import At
+from penstock.pipeline.settings import Pipeline
+from penstock.pipeline.spark import session
+from penstock.pipeline.spark.query import SparkLane
+from penstock.vocabulary.errors import Unsupported
+
+POLL_S: Final = 0.05
+
+
+@contextmanager
+def opened(pipelines: Sequence[Pipeline], at: At = lambda _: None) -> Iterator[list[SparkLane]]:
+    """The pipelines, checked and locked; nothing has been read yet. Raises refusals."""
+    thread = LoopThread()
+    with ExitStack() as stack:
+        stack.callback(thread.stop)
+        clients = {}
+        for url in dict.fromkeys(each.url for each in pipelines):
+            clients[url] = connect(url)
+            stack.callback(_close, thread, clients[url])
+        lanes = []
+        for each in pipelines:
+            lane = SparkLane(each, clients[each.url], thread.call, at)
+            stack.callback(lane.close)
+            lane.open()
+            lanes.append(lane)
+        yield lanes
+
+
+def run(
+    pipelines: Sequence[Pipeline], spark: Mapping[str, Any], stopping: threading.Event, *,
+    at: At = lambda _: None, show: Callable[[list[SparkLane]], None] = lambda _: None,
+    started: Any = None,
+) -> list[SparkLane]:  # fmt: skip
+    """Runs pipelines until nothing is new, as their triggers say, or until `stopping` is set.
+
+    `started` is a session to use; else one is made, and stopped at the end. Raises refusals,
+    QueryFailed, CountsDiffer and what storing raises.
+    """
+    check_master(pipelines, spark)
+    if started is None:
+        session.check_spark()
+        session.check_java()
+    with opened(pipelines, at) as lanes, ExitStack() as stack:
+        stack.callback(_close_own)
+        if started is None:
+            started = session.start(spark)
+            stack.callback(started.stop)
+        try:
+            for lane in lanes:
+                lane.start(started)
+            while not stopping.wait(POLL_S):
+                for lane in lanes:
+                    lane.poll()
+                    lane.revive(started)
+                    if not lane.is_active:
+                        lane.check()
+                show(lanes)
+                if not any(lane.is_active for lane in lanes):
+                    break
+        finally:
+            for lane in lanes:
+                lane.stop()
+        for lane in lanes:
+            lane.check()
+            lane.poll()
+        show(lanes)
+        return lanes
+
+
+def check_master(pipelines: Sequence[Pipeline], spark: Mapping[str, Any]) -> None:
+    """Raises Unsupported when workers on other machines would have to open a folder of this one."""
+    master = session.settings(spark)["spark.master"]
+    if master.startswith("local"):
+        return
+    for each in pipelines:
+        if each.url.startswith("file:"):
+            raise Unsupported(
+                f"[pipeline.{each.name}] reads {each.url}, which workers of master {master!r} "
+                'cannot reach; serve it and use penstock://, or say master = "local[*]"'
+            )
+
+
+def _close(thread: LoopThread, client: Client) -> None:
+    thread.call(client.close())
+
+
+def _close_own() -> None:
+    """Connections the driver made to do a range again."""
+    from penstock.pipeline.spark.connecting import close_all  # noqa: PLC0415
+
+    close_all()

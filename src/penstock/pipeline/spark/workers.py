@@ -1,0 +1,167 @@
+"""The row work of one range: what Spark's Python workers run.
+
+A worker reads its range from the broker, validates, analyses, transforms, drops duplicates and
+writes Parquet files under names nobody else has. What it returns is small: file names, counts,
+hashes, and what is to be published. The driver alone commits and publishes, in source order.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from penstock.pipeline import work
+from penstock.pipeline.datasets import finding
+from penstock.pipeline.datasets.dataset import Dataset
+from penstock.pipeline.datasets.events import conflicts
+from penstock.pipeline.flow import about_new
+from penstock.pipeline.reading import raw_of
+from penstock.pipeline.repositories.files import DataFile, write_files
+from penstock.pipeline.repositories.known import Known, Marks
+from penstock.pipeline.spark.connecting import reader_of
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A table the batch goes into, as the ledger pins it."""
+
+    root: str
+    staging: str
+    files: list[DataFile]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What every task of a batch is told."""
+
+    url: str
+    topic: str
+    subscription: str
+    owner: str
+    dataset: str
+    has_ranges: bool
+    """Whether range rules are asked."""
+    limits: dict[str, Any]
+    targets: list[Target]
+    keeps_rows: bool
+    """Whether the rows are to be published onward."""
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """What a task wrote for one table."""
+
+    root: str
+    files: list[DataFile]
+    stored: int
+    duplicate: int
+    content: bytes
+    """Of the new rows: n × 2 u64."""
+    moment: bytes
+    """Of the new rows: n u64."""
+
+    def marks(self) -> Marks:
+        """What tells the new rows apart."""
+        content = np.frombuffer(self.content, np.uint64).reshape(-1, 2)
+        return Marks(content, np.frombuffer(self.moment, np.uint64))
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of one range."""
+
+    partition: int
+    start: int
+    end: int
+    read: int
+    quarantined: list[work.Quarantined]
+    stored: list[Stored]
+    events: bytes
+    """As the first table sees them; Arrow."""
+    rows: bytes
+    """The new rows of the first table, when they are to be published; Arrow."""
+
+
+def work_row(plan: Plan, row: Any) -> bytes:
+    """For a row of emit=ranges: does its work; returns the encoded Outcome."""
+    return msgspec.msgpack.encode(work_range(plan, row["partition"], row["start"], row["end"]))
+
+
+def decode(data: bytes) -> Outcome:
+    """What a worker returned."""
+    return msgspec.msgpack.decode(data, type=Outcome)
+
+
+def work_range(
+    plan: Plan, partition: int, start: int, end: int, priors: Mapping[str, Marks] | None = None
+) -> Outcome:
+    """Reads a range and does its work. `priors`: new rows of earlier ranges, for each table."""
+    reader = reader_of(plan.url, plan.topic, plan.subscription, plan.owner)
+    raws = (raw for batch in reader.batches(partition, start, end) for raw in raw_of(batch))
+    return work_messages(plan, partition, start, end, raws, priors or {})
+
+
+def work_messages(
+    plan: Plan, partition: int, start: int, end: int, raws: Iterable[pa.RecordBatch],
+    priors: Mapping[str, Marks],
+) -> Outcome:  # fmt: skip
+    """The work on the messages of a range, wherever they were read."""
+    dataset = finding.find(plan.dataset)
+    limits = msgspec.convert(plan.limits, dataset.limits)
+    checked = work.check(dataset, raws, ranges=plan.has_ranges, limits=limits)
+    made = work.make(dataset, checked.good)
+    stored: list[Stored] = []
+    events = rows = b""
+    for target in plan.targets:
+        one, new, found = _store(dataset, target, checked, made, priors.get(target.root))
+        if not stored:
+            events = to_bytes(found)
+            rows = to_bytes(new) if plan.keeps_rows else b""
+        stored.append(one)
+    return Outcome(partition, start, end, checked.read, checked.quarantined, stored, events, rows)
+
+
+def _store(
+    dataset: Dataset, target: Target, checked: work.Checked, made: work.Made, prior: Marks | None
+) -> tuple[Stored, pa.Table, pa.Table]:
+    known = _known(target.root, dataset)
+    sifted = known.sift(made.rows, made.marks, target.files, prior)
+    is_all = bool(sifted.is_new.all())
+    new = made.rows if is_all else made.rows.filter(pa.array(sifted.is_new))
+    marks = made.marks if is_all else made.marks.pick(sifted.is_new)
+    clashing = made.rows.filter(pa.array(sifted.is_conflict))
+    events = pa.concat_tables(
+        [about_new(checked.events, made.rows, ~sifted.is_new), conflicts(clashing, dataset.keys)]
+    )
+    rows = new.select(dataset.schema.names)
+    files = write_files(target.root, target.staging, dataset, rows)
+    if len(files) == 1:
+        known.note(files[0], marks)
+    one = Stored(
+        target.root, files, len(new), len(made.rows) - len(new),
+        np.ascontiguousarray(marks.content).tobytes(),
+        np.ascontiguousarray(marks.moment).tobytes(),
+    )  # fmt: skip
+    return one, new, events
+
+
+_tables: dict[tuple[str, str], Known] = {}
+
+
+def _known(root: str, dataset: Dataset) -> Known:
+    """What this process knows of the files of a table, from batch to batch."""
+    place = (root, dataset.name)
+    if place not in _tables:
+        _tables[place] = Known(root, dataset)
+    return _tables[place]
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """A table as Arrow bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def to_table(data: bytes) -> pa.Table:
+    """The table of Arrow bytes."""
+    return pa.ipc.open_stream(data).read_all()

@@ -1,0 +1,77 @@
+"""Outcomes of several tasks as one batch."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.pipeline.refusals import CountsDiffer
+from penstock.pipeline.repositories.files import DataFile
+from penstock.pipeline.repositories.known import Marks
+from penstock.pipeline.spark import joining
+from penstock.pipeline.spark.workers import Outcome, Stored
+
+
+def _outcome(
+    partition: int, start: int, moments: list[int], files: tuple[str, ...] = ()
+) -> Outcome:
+    moment = np.array(moments, np.uint64)
+    content = np.stack([moment, moment], axis=1)
+    named = [DataFile(each, "2020-02-10", 1, 1, 0, 0) for each in files]
+    stored = Stored("t", named, len(moments), 1, content.tobytes(), moment.tobytes())
+    return Outcome(partition, start, start + 10, len(moments) + 1, [], [stored], b"", b"")
+
+
+def test_outcomes_come_in_source_order_and_untouched_when_nothing_meets() -> None:
+    one, two, three = _outcome(0, 0, [1]), _outcome(0, 10, [2]), _outcome(1, 0, [3])
+
+    def never(*_: Any) -> Outcome:
+        raise AssertionError
+
+    assert joining.joined([three, two, one], never) == [one, two, three]
+
+
+def test_a_range_that_meets_an_earlier_one_is_done_again_with_all_before_it() -> None:
+    asked: list[tuple[int, list[int]]] = []
+
+    def again(outcome: Outcome, priors: Any) -> Outcome:
+        marks: Marks = priors["t"]
+        asked.append((outcome.start, marks.moment.tolist()))
+        return _outcome(outcome.partition, outcome.start, [9])
+
+    found = joining.joined(
+        [_outcome(0, 0, [1, 2]), _outcome(0, 10, [3]), _outcome(0, 20, [2])], again
+    )
+    assert asked == [(20, [1, 2, 3])]
+    assert found[2].stored[0].marks().moment.tolist() == [9]
+
+
+def test_files_of_an_outcome_that_is_not_used_are_removed(tmp_path: Path) -> None:
+    class Table:
+        root = str(tmp_path)
+
+        def staging(self) -> str:
+            return "staged"
+
+    (tmp_path / "staged").mkdir()
+    (tmp_path / "staged" / "a").touch()
+    tables: Any = {"t": Table()}
+    joining.drop_files(_outcome(0, 0, [1], ("a", "gone")), tables)
+    assert list((tmp_path / "staged").iterdir()) == []
+
+
+def test_the_tasks_must_have_done_the_ranges_of_the_ledger() -> None:
+    outcomes = [_outcome(1, 0, []), _outcome(0, 10, []), _outcome(0, 0, [])]
+    joining.check_cover(outcomes, [(0, 0, 20), (1, 0, 10)], "batch 1")
+    for wrong in ([(0, 0, 21), (1, 0, 10)], [(0, 0, 20)]):
+        with pytest.raises(CountsDiffer, match="batch 1: the tasks did the ranges"):
+            joining.check_cover(outcomes, wrong, "batch 1")
+    with pytest.raises(CountsDiffer):
+        joining.check_cover([*outcomes, outcomes[0]], [(0, 0, 20), (1, 0, 10)], "batch 1")
+
+
+def test_counts_add_up() -> None:
+    counts = joining.counts_of([_outcome(0, 0, [1, 2]), _outcome(1, 0, [3])], 0)
+    assert (counts.read, counts.stored, counts.duplicate) == (5, 3, 2)
+    counts.check("here")

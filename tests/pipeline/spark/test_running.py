@@ -1,0 +1,75 @@
+"""What is checked before a session starts, and that everything is let go of again."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.pipeline.refusals import PipelineRunning, TableLocked
+from penstock.pipeline.repositories.choose import open_repository
+from penstock.pipeline.settings import Pipeline, read_file
+from penstock.pipeline.spark import running
+from penstock.pipeline.spark.refusals import JavaMissing
+from penstock.vocabulary.errors import Unavailable, Unsupported
+from tests.pipeline.lane import Lane, readings
+
+
+def _pipeline(lane: Lane, extra: str = "") -> Pipeline:
+    text = lane.file.read_text(encoding="utf-8").replace('lane = "process"\n', extra)
+    lane.file.write_text(text, encoding="utf-8")
+    (found,) = read_file(str(lane.file)).pipelines.values()
+    return found
+
+
+@pytest.fixture
+def lane(tmp_path: Path) -> Lane:
+    found = Lane(tmp_path)
+    found.post(readings(3))
+    return found
+
+
+def _run(pipeline: Pipeline, master: str = "local[1]") -> None:
+    running.run([pipeline], {"master": master}, threading.Event())
+
+
+@pytest.mark.parametrize("master", ["yarn", "spark://h:7077"])
+def test_a_folder_needs_a_local_master(lane: Lane, master: str) -> None:
+    with pytest.raises(Unsupported, match="serve it and use penstock://"):
+        _run(_pipeline(lane), master)
+
+
+def test_no_java_is_told_before_anything_is_read(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(JavaMissing):
+        _run(_pipeline(lane))
+    with running.opened([_pipeline(lane)]):
+        pass  # locks were let go of
+
+
+def test_a_locked_table_is_told(lane: Lane) -> None:
+    pipeline = _pipeline(lane)
+    storage = open_repository(pipeline.repositories[0], pipeline.table, pipeline.dataset)
+    try:
+        with pytest.raises(TableLocked):
+            _run(pipeline)
+    finally:
+        storage.close()
+
+
+def test_another_run_is_told(lane: Lane) -> None:
+    pipeline = _pipeline(lane)
+    with running.opened([pipeline]), pytest.raises(PipelineRunning):
+        _run(pipeline)
+
+
+def test_a_broker_that_is_not_there_is_told(lane: Lane) -> None:
+    pipeline = _pipeline(lane)._replace(url="penstock://127.0.0.1:9")
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:9"):
+        _run(pipeline)
+
+
+def test_the_writer_of_spark_is_refused_by_name(lane: Lane) -> None:
+    with pytest.raises(Unsupported, match='writer = "spark"'):
+        _run(_pipeline(lane, 'writer = "spark"\n'))

@@ -1,0 +1,89 @@
+"""Java, jars and settings: one clear error each before Spark starts."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock.pipeline.spark import session
+from penstock.pipeline.spark.refusals import JarsMissing, JavaMissing
+
+
+def _java(folder: Path, said: str) -> Path:
+    place = folder / "bin" / "java"
+    place.parent.mkdir(parents=True)
+    place.write_text(f"#!/bin/sh\necho '{said}' >&2\n", encoding="utf-8")
+    place.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("said", ['openjdk version "17.0.15"', 'java version "21" 2023-09-19'])
+def test_a_java_of_17_and_newer_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path, said)))
+    assert session.check_java() == str(tmp_path / "bin" / "java")
+
+
+def test_an_old_java_is_refused_with_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path, 'java version "1.8.0_392"')))
+    with pytest.raises(JavaMissing, match=r"is version 8; install Java 17"):
+        session.check_java()
+
+
+def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JavaMissing, match="none on the PATH; install Java 17"):
+        session.check_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(JavaMissing, match="does not run"):
+        session.check_java()
+
+
+def test_jars_are_named_with_the_command_that_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    with pytest.raises(JarsMissing, match=r"spark-kafka are not in .*scripts/servers spark-kafka"):
+        session.find_jars(session.KAFKA)
+    folder = tmp_path / "servers" / "spark-kafka" / "current"
+    folder.mkdir(parents=True)
+    for name in ("spark-sql-kafka-0-10_2.13-4.2.0.jar", "a.jar"):
+        (folder / name).touch()
+    assert len(session.find_jars(session.KAFKA)) == 2
+
+
+def test_the_file_wins_over_our_defaults() -> None:
+    found = session.settings(
+        {"master": "local[2]", "spark": {"driver": {"memory": "2g"}}, "ui": {"enabled": True}}
+    )
+    assert found["spark.driver.memory"] == "2g"
+    assert found["spark.ui.enabled"] == "true"
+    assert found["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_own_jars_replace_those_of_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    found = session.settings({"jars": "mine.jar"}, [session.DELTA])
+    assert found["spark.jars"] == "mine.jar"
+    assert re.match("io.delta", found["spark.sql.extensions"])
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("local", "local[1,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[2,1]", "local[2,1]"),
+        ("spark://h:7077", "spark://h:7077"),
+        ("yarn", "yarn"),
+        ("k8s://https://h", "k8s://https://h"),
+    ],
+)
+def test_a_local_master_tries_tasks_again_and_others_pass_through(given: str, wanted: str) -> None:
+    assert session.settings({"master": given})["spark.master"] == wanted

@@ -1,0 +1,142 @@
+"""`spark.readStream.format("penstock")` and `spark.read` against a served broker."""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from penstock.client.client import connect
+from penstock.pipeline.spark.source import ROWS_PER_TASK_MIN, cut
+from penstock.vocabulary.reading import PlannedRange
+from tests.pipeline.lane import readings
+from tests.pipeline.spark import world
+from tests.servers.fixtures import unique
+
+WAIT_S = 300
+
+
+def _stream(spark: Any, url: str, topic: str, **options: str) -> Any:
+    given = {"url": url, "topic": topic, "subscription": "s"} | options
+    return spark.readStream.format("penstock").options(**given).load()
+
+
+def _drain(frame: Any, folder: Path, into: list[Any], *, fails_at: int = -1) -> Any:
+    """Runs a query until nothing is new; batch → rows."""
+
+    def take(batch: Any, number: int) -> None:
+        rows = [tuple(row) for row in batch.collect()]
+        into.append((number, sorted(rows, key=repr)))
+        if number == fails_at:
+            raise RuntimeError("the sink fails here")
+
+    query = (
+        frame.writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(folder))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination(WAIT_S)
+    except PySparkException:
+        if fails_at < 0:
+            raise
+    return query
+
+
+def test_a_range_is_cut_for_the_tasks_asked_for() -> None:
+    ranges = [PlannedRange(0, 0, 30_000), PlannedRange(1, 5, 15)]
+    assert cut(ranges, 1) == ranges
+    found = cut(ranges, 4)
+    assert [each for each in found if each.partition == 1] == [ranges[1]]
+    assert found[0] == PlannedRange(0, 0, 7503)
+    assert sum(each.end - each.start for each in found) == 30_010
+    assert len(cut([PlannedRange(0, 0, 10)], 8)) == 1, "not below ROWS_PER_TASK_MIN"
+    assert ROWS_PER_TASK_MIN > 10
+
+
+def test_a_query_is_a_reader(spark: Any, served: str, tmp_path: Path) -> None:
+    topic = unique("orders")
+    world.post(served, topic, [b"%d" % at for at in range(250)], 3)
+    frame = _stream(spark, served, topic, maxRowsPerBatch="100").select(
+        "partition", "offset", "body"
+    )
+    seen: list[Any] = []
+    query = _drain(frame, tmp_path / "ck", seen, fails_at=1)
+    assert query.exception() is not None
+    assert [number for number, _ in seen] == [0, 1]
+    assert max(len(rows) for _, rows in seen) <= 100, "admission control"
+
+    world.post(served, topic, [b"late"], 3, first=250)
+    _drain(frame, tmp_path / "ck", seen)
+    again = [rows for number, rows in seen if number == 1]
+    assert again[0] == again[1], "the batch that failed is read again, byte for byte"
+    stored = dict(seen)
+    bodies = Counter(bytes(row[2]) for rows in stored.values() for row in rows)
+    assert bodies == Counter([b"%d" % at for at in range(250)] + [b"late"])
+    assert world.lag(served, topic, "s") <= 100, "progress of all but the last batch is known"
+
+    # The next run tells the broker about the last one.
+    world.post(served, topic, [b"last"], 3, first=251)
+    _drain(frame, tmp_path / "ck", seen)
+    assert world.lag(served, topic, "s") == 1
+    report = json.loads(query.lastProgress["sources"][0]["latestOffset"])
+    assert sorted(report) == ["0", "1", "2"]
+
+
+def test_typed_columns_go_on_in_sql(spark: Any, served: str, tmp_path: Path) -> None:
+    topic = unique("monitoring.pms")
+    world.post(served, topic, [*readings(40), b"nonsense"], 2)
+    seen: list[Any] = []
+    frame = _stream(spark, served, topic, dataset="pms")
+    _drain(
+        frame.selectExpr("pms_id", "pack.volts", "size(cell)", "_reasons is not null"),
+        tmp_path / "ck",
+        seen,
+    )
+    rows = [row for _, part in seen for row in part if not row[3]]
+    assert len(rows) == 40
+    assert {(row[1], row[2]) for row in rows} == {(51.262, 14)}
+    assert sum(row[3] for _, part in seen for row in part) == 1
+
+
+def test_a_batch_read_looks_and_leaves_no_trace(spark: Any, served: str) -> None:
+    topic = unique("orders")
+    world.post(served, topic, [b"%d" % at for at in range(30)], 2)
+    given = {"url": served, "topic": topic}
+    frame = spark.read.format("penstock").options(**given, columns="body").load()
+    assert frame.columns == ["body"]
+    assert sorted(int(row.body) for row in frame.collect()) == list(range(30))
+    part = spark.read.format("penstock").options(**given, startingOffsets='{"0": 3}').load()
+    rows = part.filter("partition = 0").select("offset").collect()
+    assert min(row.offset for row in rows) == 3
+
+    async def steps() -> list[Any]:
+        async with connect(served) as client:
+            return await client.subscriptions(topic)
+
+    assert asyncio.run(steps()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"emit": "rows"}, "option emit must be one of"),
+        ({"columns": "bodie"}, "option columns: there is no 'bodie'"),
+        ({"emit": "typed"}, "emit=typed needs the option 'dataset'"),
+    ],
+)
+def test_a_wrong_option_is_said_in_our_words(
+    spark: Any, served: str, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(PySparkException, match=said):
+        _stream(spark, served, "orders", **options)
+
+
+def test_a_broker_that_is_not_there_is_said_in_our_words(spark: Any) -> None:
+    given = {"url": "penstock://127.0.0.1:9", "topic": "orders"}
+    with pytest.raises(PySparkException, match=r"127\.0\.0\.1:9"):
+        spark.read.format("penstock").options(**given).load().collect()

@@ -38,6 +38,7 @@ def test_two_lanes_do_not_run_together(lane: Lane, penstock: Penstock) -> None:
     assert "--pipeline NAME" in answer.error()["text"]
 
 
+@pytest.mark.prove  # needs a Spark session
 def test_a_store_in_a_folder_is_read_by_the_workers_through_its_owner(
     lane: Lane, penstock: Penstock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,8 @@ MOMENTS = (
 BATCH = 40
 CSV = world.ROOT / "tests" / "pipeline" / "data" / "pms-2019-08.csv"
 
+pytestmark = pytest.mark.prove  # each test works a Spark session hard: minutes in all
+
 
 class SparkLane(Lane):
     """The same small world, with a served broker and the pipeline on Spark."""

@@ -121,7 +121,7 @@ def revoked_counts() -> Planting:
 @sabotage("M55b", "a nack leaves the later messages of its key where they are",
           stages.crash(ordering.keys_in_order))  # fmt: skip
 def revocation_forgotten() -> Planting:
-    return patch(settle, "_revoke", lambda *_: [])
+    return patch(settle, "revoke", lambda *_: [])
 
 
 @sabotage("M56", "a message that is out expires all the same",

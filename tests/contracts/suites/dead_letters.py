@@ -117,6 +117,11 @@ class DeadLetterSuite:
                 for message in await several(deliveries, 3):
                     message.reject("bad")
                 await deliveries.flush()
+
+            async def are_dead() -> bool:
+                return len(await client.dead_letters(topic, "billing")) == 3
+
+            await until(are_dead, "three dead letters")
             async with client.subscribe(f"{topic}.dead.billing", "care") as deliveries:
                 dead = await first(deliveries)
                 assert dead.headers["penstock-dead-reason"] == "bad"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -12,18 +11,16 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-import pytest
+from penstock.cli.bench import servers
+from tests.servers.fixtures import available
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("lines_child.py")
 PATIENCE_S = 60.0
 
 
-def _tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not installed: apt-get install netcat-openbsd telnet")
-    return found
+def _tool(name: str, program: str) -> str:
+    return str(available(lambda: servers.program_of(name, program)))
 
 
 @contextmanager
@@ -106,7 +103,7 @@ def terminal(*command: str) -> Iterator[Terminal]:
 
 
 def test_netcat_publishes_subscribes_and_acks(tmp_path: Path) -> None:
-    nc = _tool("nc")
+    nc = _tool("netcat", "nc")
     with (
         serving(tmp_path) as (host, port, _),
         terminal(nc, host, port) as alice,
@@ -132,7 +129,7 @@ def test_netcat_publishes_subscribes_and_acks(tmp_path: Path) -> None:
 
 
 def test_a_script_is_piped_into_netcat(tmp_path: Path) -> None:
-    nc = _tool("nc")
+    nc = _tool("netcat", "nc")
     with serving(tmp_path) as (host, port, _):
         script = b'pub t {"id":1,"msg":"a"}\nfrob\npub t {"id":2,"msg":"b"}\npeek t\nquit\n'
         done = subprocess.run(
@@ -152,7 +149,7 @@ def test_a_script_is_piped_into_netcat(tmp_path: Path) -> None:
 
 
 def test_whoever_types_into_telnet_what_help_says_is_understood(tmp_path: Path) -> None:
-    telnet = _tool("telnet")
+    telnet = _tool("telnet", "telnet")
     with serving(tmp_path) as (host, port, _), terminal(telnet, host, port) as alice:
         for _ in range(3):
             alice.line()  # what telnet says itself
@@ -176,7 +173,7 @@ def test_whoever_types_into_telnet_what_help_says_is_understood(tmp_path: Path) 
 
 
 def test_a_name_survives_a_killed_terminal_and_a_killed_broker(tmp_path: Path) -> None:
-    nc = _tool("nc")
+    nc = _tool("netcat", "nc")
     with serving(tmp_path) as (host, port, process):
         with terminal(nc, host, port) as alice:
             alice.expect("welcome")

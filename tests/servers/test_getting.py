@@ -108,3 +108,17 @@ def test_an_unknown_name_is_refused(script: Any, monkeypatch: pytest.MonkeyPatch
 def test_an_old_go_is_not_used(script: Any, tmp_path: Path) -> None:
     script.write_program(tmp_path / "go", "echo go version go1.19.8 linux/amd64")
     assert script.go_version(str(tmp_path / "go")) == (1, 19) < script.GO_LEAST
+
+
+def test_a_package_may_have_another_name_for_its_program(
+    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def unpack(root: Path, package: str) -> None:
+        assert package == "netcat-openbsd"
+        (root / "bin").mkdir(parents=True)
+        script.write_program(root / "bin" / "nc.openbsd", "echo netcat 1.219")
+
+    monkeypatch.setattr(script, "unpack", unpack)
+    monkeypatch.setattr(script.shutil, "which", lambda name, **_: name if name != "nc" else None)
+    script.get_netcat(tmp_path, script.PACKAGED)
+    assert script.version_of(script.SERVERS["netcat"], tmp_path) == "1.219"

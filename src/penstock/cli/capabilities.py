@@ -6,6 +6,7 @@ from typing import Any, Final
 from penstock.cli.command import Command
 from penstock.cli.output import Output
 from penstock.drivers import capabilities
+from penstock.drivers.choose import LATER
 
 OURS: Final = ("file", "memory", "penstock")
 
@@ -79,6 +80,7 @@ def _show_all(output: Output) -> int:
     output.say()
     output.pairs(capabilities.LEVELS)
     _legend(output)
+    output.say(f"not available in this version: {', '.join(LATER)}")
     return 0
 
 

@@ -37,7 +37,8 @@ def check_url(url: str) -> str:
         return scheme
     if scheme in LATER:
         raise Unsupported(
-            f"{scheme}: URLs are not available in this version; use 'file:DIR' or 'memory:'"
+            f"{scheme}: URLs are not available in this version; use 'file:DIR', "
+            "'penstock://HOST', 'nats://HOST' or 'redis://HOST'"
         )
     if scheme == REMOTE:
         from penstock.drivers.remote.address import parse  # noqa: PLC0415

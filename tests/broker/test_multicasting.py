@@ -70,6 +70,15 @@ def test_every_consumer_gets_every_message() -> None:
         assert worker.bodies == [b"a", b"b", b"c"]
 
 
+def test_a_consumer_that_asks_for_no_kind_joins_the_multicast_that_is_there() -> None:
+    rig = Rig()
+    join(rig, "left")
+    other = rig.attach("news", "app", name="right", is_named=True)
+    rig.publish("news", b"a")
+    assert other.bodies == [b"a"]
+    assert member(rig, "right").is_durable
+
+
 def test_a_member_that_never_acks_slows_nobody() -> None:
     rig = Rig()
     stalled, other, unnamed = (

@@ -83,6 +83,8 @@ class Entry:
     """The step in which it began to wait."""
     back_at: int = 0
     """When it came back, wall time."""
+    finished_by: int = 0
+    """The attempt that acked it."""
 
 
 @dataclass
@@ -94,6 +96,7 @@ class Rules:
     first_ms: int = 500
     max_ms: int = 4_000
     max_attempts: int = 3
+    qos: int = 1
 
 
 @dataclass
@@ -121,6 +124,11 @@ class Sub:
         """A message is finished."""
         self.entries[place].state = state
         self.add(place[0], state, 1)
+
+    def ack(self, place: Place, attempt: int) -> None:
+        """A message is acked with the token of one of its attempts."""
+        self.end(place, ACKED)
+        self.entries[place].finished_by = attempt
 
     def held_by(self, worker: int) -> list[Place]:
         """What a consumer holds."""
@@ -151,8 +159,18 @@ class Topic:
     keep_from: dict[int, int] = field(default_factory=dict)
     """Offsets from which `keep_last` counts."""
     max_age_ms: int = NEVER
+    growths: list[tuple[int, dict[int, int]]] = field(default_factory=list)
+    """When partitions were added, and where the older ones ended then."""
     coming: set[tuple[int, str | None]] = field(default_factory=set)
     """(partition, id) of what is decided and not yet durable: it may have replaced others."""
+
+
+def is_moved(topic: Topic, older: Place, newer: Place) -> bool:
+    """True when partitions were added between two messages, and the older lies in another one."""
+    return older[0] != newer[0] and any(
+        older[1] < ends.get(older[0], 0) and newer[1] >= ends.get(newer[0], 0)
+        for _, ends in topic.growths
+    )
 
 
 def begin_to_wait(entry: Entry, clock: Clock, *, at_once: bool = False) -> None:

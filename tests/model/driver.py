@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 from penstock.batch import Batch
 from penstock.batch.frame import Slice
+from penstock.client.packing import partition_of
 from penstock.delivery.state import Cursor, Subscription
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import OnDuplicate, Retry, SubscriptionPolicy, TopicPolicy
@@ -20,7 +21,12 @@ from tests.model.book import DEAD, DOOMED, Fact, Place, Sub, demand
 
 KEYS: Final = ("ant", "bee", "cow", "dog", "eel")
 IDS: Final = ("i1", "i2", "i3", "i4")
-KINDS: Final = {"plain": "shared", "other": "shared", "keyed": "key_shared", "tail": "reader"}
+KINDS: Final = {
+    "plain": "shared", "other": "shared", "once": "shared", "keyed": "key_shared", "tail": "reader",
+    "cast@left": "multicast", "cast@right": "multicast",
+}  # fmt: skip
+ONCE: Final = "once"
+"""The subscription of QoS 2."""
 OWNER: Final = "run"
 HANDOUTS_MAX: Final = 60
 
@@ -64,7 +70,7 @@ class Driver:
             policy = TopicPolicy(on_duplicate=OnDuplicate.REPLACE if replaces else OnDuplicate.DROP)
             self.rig.broker.create_topic(name, partitions, policy)
             self.topics[name] = book.Topic(name, partitions, replaces)
-            for sub in rnd.sample(list(KINDS), 3):
+            for sub in rnd.sample(list(KINDS), 4):
                 self.make_sub(name, sub, "earliest")
 
     # -- steps -------------------------------------------------------------------------------------
@@ -197,14 +203,14 @@ class Driver:
             (topic, sub)
             for topic in self.topics.values()
             for sub in topic.subs.values()
-            if sub.rules.kind in (kinds or ("shared", "key_shared"))
+            if sub.rules.kind in (kinds or ("shared", "key_shared", "multicast"))
         ]
         return rnd.choice(found) if found else None
 
     def make_sub(self, topic_name: str, name: str, start: str) -> None:
-        rules = book.Rules(kind=KINDS[name])
+        rules = book.Rules(kind=KINDS[name], qos=2 if name == ONCE else 1)
         retry = Retry(first_s=rules.first_ms / 1000, max_s=rules.max_ms / 1000, max_attempts=3)
-        policy = SubscriptionPolicy(kind=Kind(rules.kind), lease_s=30, retry=retry)
+        policy = SubscriptionPolicy(kind=Kind(rules.kind), qos=rules.qos, lease_s=30, retry=retry)
         topic = self.topics[topic_name]
         begin = {}
         for partition in range(topic.partitions):
@@ -214,9 +220,38 @@ class Driver:
                 begin[partition] = min(held)
         if rules.kind == "reader":
             self.rig.broker.open_reader(topic_name, name, OWNER, start)
+        elif rules.kind == "multicast":
+            known = [each for each in topic.subs.values() if each.rules.kind == "multicast"]
+            if known:
+                rules = known[0].rules
+            else:
+                self.rig.broker.create_subscription(topic_name, cast_of(name), policy, None)
+            book.subscribe(topic, Sub(name, rules, begin), self.clock)
+            self.attach(topic, topic.subs[name], 5, start)
+            return
         else:
             self.rig.broker.create_subscription(topic_name, name, policy, start)
         book.subscribe(topic, Sub(name, rules, begin), self.clock)
+
+    def attach(self, topic: book.Topic, sub: Sub, credit: int, start: str | None = None) -> None:
+        """A consumer joins; whatever reaches it stands in the log."""
+        options: dict[str, Any] = {}
+        if sub.rules.kind == "multicast":
+            options = {"name": sub.name.partition("@")[2], "is_named": True, "start": start}
+            options["policy"] = SubscriptionPolicy(kind=Kind.MULTICAST)
+        worker = self.rig.attach(
+            topic.name, cast_of(sub.name), credit=credit, is_settled=False, **options
+        )
+        number, log = worker.consumer.id, self.log
+
+        def receive(part: Slice) -> None:
+            self.log.append((number, part))
+
+        assert not worker.slices
+        assert log is self.log
+        worker.consumer.sink = worker.consumer.sink._replace(on_slice=receive)
+        self.workers[number] = worker
+        sub.workers[number] = credit
 
     def forget(self, worker: int) -> None:
         """A consumer is gone; late claims of it may still come."""
@@ -237,10 +272,10 @@ class Driver:
         demand(not kept or answer.base == base, f"{answer} in {name}, must be {base}")
         for index, fact in enumerate(facts):
             id = None if topic.replaces else fact.id
-            stored_at, is_unsure = topic.ids.get((partition, id or ""), (-book.NEVER, False))
-            age = self.clock.wall - stored_at
-            if not is_unsure and not book.ID_MS <= age <= book.ID_MS + 2_000:
-                is_new = id is None or age > book.ID_MS
+            is_new = None if id is not None else True
+            if id is not None:
+                is_new = self._is_new(topic, partition, fact)
+            if is_new is not None:
                 demand(is_new == (index in kept), f"{name}: {fact} and {answer}")
             if index not in kept:
                 continue
@@ -250,3 +285,29 @@ class Driver:
             if topic.replaces and fact.id is not None:
                 is_out = partial(self._is_on_its_way, topic.name)
                 book.replace(topic, partition, fact.id, offset, is_out)
+
+    def _is_new(self, topic: book.Topic, partition: int, fact: Fact) -> bool | None:
+        """Whether an id was not given in time, here or where its key lay before; None = unsure."""
+        wall = self.clock.wall
+        homes = {partition}
+        for grown_at, ends in topic.growths:
+            if grown_at > wall - book.ID_MS:
+                homes.add(home_of(fact.key or fact.id or "", len(ends)))
+        is_new = True
+        for home in homes:
+            stored_at, is_unsure = topic.ids.get((home, fact.id or ""), (-book.NEVER, False))
+            age = wall - stored_at
+            if is_unsure or book.ID_MS <= age <= book.ID_MS + 2_000:
+                return None
+            is_new = is_new and age > book.ID_MS
+        return is_new
+
+
+def home_of(text: str, partitions: int) -> int:
+    """The partition of a key or an id."""
+    return partition_of(text, None, partitions, 0)
+
+
+def cast_of(name: str) -> str:
+    """The subscription a consumer names to be this one."""
+    return name.partition("@")[0]

@@ -7,7 +7,6 @@ from random import Random
 from typing import Any, ClassVar
 
 from penstock.batch import Batch, encode_many
-from penstock.batch.frame import Slice
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.delivery.settle import merge
 from penstock.delivery.units import Claims
@@ -20,9 +19,11 @@ from penstock.vocabulary.units import Part, UnitWish
 from tests.broker.rig import NAMED, Worker
 from tests.model import book
 from tests.model.book import DELAYED, ENDED, LEASED, WAITING, Fact, Place, Sub, demand
-from tests.model.driver import IDS, KEYS, KINDS, OWNER, Driver, Handout
+from tests.model.driver import IDS, KEYS, KINDS, OWNER, Driver, Handout, cast_of, home_of
 
 WORKERS_MAX = 4
+PARTITIONS_MAX = 3
+QOS_2 = 2
 
 
 class Operations(Driver):
@@ -31,7 +32,7 @@ class Operations(Driver):
     operations: ClassVar[dict[str, int]] = {
         "publish": 24, "join": 12, "ack": 24, "unit": 6, "nack": 10, "reject": 2, "hand_back": 3,
         "extend": 3, "leave": 4, "vanish": 2, "wait": 14, "seek": 3, "redrive": 2, "purge": 1,
-        "alter_topic": 2, "alter_sub": 2, "subscribe": 2, "unsubscribe": 1, "read": 4,
+        "alter_topic": 2, "grow": 1, "alter_sub": 2, "subscribe": 2, "unsubscribe": 1, "read": 4,
         "snapshot": 2, "compact": 2, "restart": 2, "crash": 2, "burst": 4,
     }  # fmt: skip
 
@@ -88,7 +89,7 @@ class Operations(Driver):
         if chosen is not None:
             handout, sub, _, _, places = chosen
             for place in self._accepted(handout, sub, places, []):
-                sub.end(place, book.ACKED)
+                sub.ack(place, handout.part.attempt)
         for index, (topic, part, facts) in enumerate(parts):
             answer = partial(_answer_of, pending, index)
             self.pending.append((topic.name, part.partition, facts, answer))
@@ -97,9 +98,10 @@ class Operations(Driver):
         self.bodies += 1
         fact = Fact(b"m%d" % self.bodies)
         if rnd.random() < 0.6:
-            fact.key = rnd.choice(KEYS[partition :: topic.partitions])
+            fact.key = choose(rnd, KEYS, partition, topic.partitions)
         if rnd.random() < 0.2:
-            fact.id = rnd.choice(IDS)
+            is_free = fact.key is not None
+            fact.id = rnd.choice(IDS) if is_free else choose(rnd, IDS, partition, topic.partitions)
         if rnd.random() < 0.2:
             fact.priority = rnd.choice((-1, 1, 5))
         if rnd.random() < 0.1:
@@ -114,20 +116,6 @@ class Operations(Driver):
         chosen = self.pick(rnd)
         if chosen is not None and len(chosen[1].workers) < WORKERS_MAX:
             self.attach(*chosen, rnd.choice((1, 2, 5, 20)))
-
-    def attach(self, topic: book.Topic, sub: Sub, credit: int) -> None:
-        """A consumer joins; whatever reaches it stands in the log."""
-        worker = self.rig.attach(topic.name, sub.name, credit=credit, is_settled=False)
-        number, log = worker.consumer.id, self.log
-
-        def receive(part: Slice) -> None:
-            self.log.append((number, part))
-
-        assert not worker.slices
-        assert log is self.log
-        worker.consumer.sink = worker.consumer.sink._replace(on_slice=receive)
-        self.workers[number] = worker
-        sub.workers[number] = credit
 
     def leave(self, rnd: Random) -> None:
         self._leave(rnd, is_clean=True)
@@ -210,6 +198,9 @@ class Operations(Driver):
                 found.append(place)
             elif lease <= sub.voided.get(place[0], 0):
                 demand(place in no, f"{name} was accepted after a seek")
+            elif sub.rules.qos == QOS_2 and entry is not None and entry.state == book.ACKED:
+                is_other = entry.finished_by != attempt
+                demand(is_other == (place in no), f"{name}: {refused} for attempt {attempt}")
             elif entry is None or entry.state in ENDED:
                 demand(place not in no, f"{name} was refused, and is finished")
             elif entry.state not in (WAITING, DELAYED):
@@ -235,7 +226,7 @@ class Operations(Driver):
     ) -> None:
         refused = self.rig.broker.ack(worker.consumer, [claim])
         for place in self._accepted(handout, sub, places, refused):
-            sub.end(place, book.ACKED)
+            sub.ack(place, handout.part.attempt)
 
     def nack(self, rnd: Random) -> None:
         self._give_back(rnd, Cause.NACKED, rnd.choice((None, None, 0.0, 0.5, 3.0)))
@@ -305,7 +296,7 @@ class Operations(Driver):
     # -- moving ------------------------------------------------------------------------------------
 
     def seek(self, rnd: Random) -> None:
-        chosen = self.pick(rnd, "shared")
+        chosen = self.pick(rnd, "shared", "multicast")
         if chosen is None:
             return
         topic, sub = chosen
@@ -382,6 +373,18 @@ class Operations(Driver):
         for fact in topic.facts.values():
             fact.kept_since = self.clock.wall
 
+    def grow(self, rnd: Random) -> None:
+        """A topic gets one more partition; every subscription covers it from its beginning."""
+        topic = rnd.choice(list(self.topics.values()))
+        if topic.partitions == PARTITIONS_MAX:
+            return
+        ends = {partition: topic.next.get(partition, 0) for partition in range(topic.partitions)}
+        topic.growths.append((self.clock.wall, ends))
+        topic.partitions += 1
+        self.rig.broker.alter_topic(topic.name, {}, topic.partitions)
+        for sub in topic.subs.values():
+            sub.begin[topic.partitions - 1] = 0
+
     def alter_sub(self, rnd: Random) -> None:
         chosen = self.pick(rnd)
         if chosen is None:
@@ -395,7 +398,7 @@ class Operations(Driver):
             max_attempts=rules.max_attempts,
         )
         changes = {"retry": retry, "lease_s": rules.lease_ms / 1000}
-        self.rig.broker.alter_subscription(topic.name, sub.name, changes)
+        self.rig.broker.alter_subscription(topic.name, cast_of(sub.name), changes)
 
     def subscribe(self, rnd: Random) -> None:
         topic = rnd.choice(list(self.topics.values()))
@@ -405,13 +408,17 @@ class Operations(Driver):
 
     def unsubscribe(self, rnd: Random) -> None:
         chosen = self.pick(rnd)
-        if chosen is None or chosen[1].workers:
+        if chosen is None:
             return
         topic, sub = chosen
-        self.rig.broker.delete_subscription(topic.name, sub.name)
-        del topic.subs[sub.name]
-        rows = self.handouts
-        self.handouts = [h for h in rows if (h.topic, h.sub) != (topic.name, sub.name)]
+        gone = [each for name, each in topic.subs.items() if cast_of(name) == cast_of(sub.name)]
+        if any(each.workers for each in gone):
+            return
+        self.rig.broker.delete_subscription(topic.name, cast_of(sub.name))
+        for each in gone:
+            del topic.subs[each.name]
+            rows = self.handouts
+            self.handouts = [h for h in rows if (h.topic, h.sub) != (topic.name, each.name)]
 
     # -- readers -----------------------------------------------------------------------------------
 
@@ -552,6 +559,12 @@ class Operations(Driver):
             if sub.rules.kind != "reader" and sub.open()
         ]
         demand(not left, f"stuck: {left}")
+
+
+def choose(rnd: Random, texts: tuple[str, ...], partition: int, partitions: int) -> str | None:
+    """One of the texts whose place is this partition."""
+    found = [text for text in texts if home_of(text, partitions) == partition]
+    return rnd.choice(found) if found else None
 
 
 def _answer_of(pending: Pending, index: int) -> Any:

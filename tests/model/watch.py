@@ -86,11 +86,14 @@ def check_key(
         return
     for other, entry in sub.entries.items():
         rival = topic.facts[other]
-        if rival.key != fact.key or other == place or other[0] != place[0]:
+        is_moved = book.is_moved(topic, other, place)
+        if rival.key != fact.key or other == place or (other[0] != place[0] and not is_moved):
             continue
-        if entry.state == LEASED:
-            demand(entry.worker == worker, f"{name}: {other} of its key is with another consumer")
-        if other[1] < place[1] and not rival.deliver_at and not fact.deliver_at:
+        if entry.state == LEASED and (not is_moved or not rival.deliver_at):
+            is_same = entry.worker == worker and not is_moved
+            demand(is_same, f"{name}: {other} of its key is with a consumer: {entry}")
+        is_older = is_moved or other[1] < place[1]
+        if is_older and not rival.deliver_at and not fact.deliver_at:
             is_before = entry.state in (WAITING, DELAYED) and not entry.may_die
             # In a burst it may have come back after this one was on its way.
             is_before = is_before and not (is_burst and entry.waits_since >= clock.step)
@@ -122,6 +125,8 @@ def check_priority(
             continue  # It is being removed.
         if is_keyed and (_is_behind(topic, sub, other) or _is_behind(topic, sub, place)):
             continue
+        if is_keyed and _was_behind(topic, sub, other):
+            continue
         is_first = rival.priority > fact.priority or (
             rival.priority == fact.priority and other[0] == place[0] and other[1] < place[1]
         )
@@ -133,8 +138,18 @@ def _is_behind(topic: Topic, sub: Sub, place: Place) -> bool:
     """True when an older message of its key is not finished."""
     key = topic.facts[place].key
     return key is not None and any(
-        other[0] == place[0] and other[1] < place[1] and topic.facts[other].key == key
+        topic.facts[other].key == key
+        and (book.is_moved(topic, other, place) or (other[0] == place[0] and other < place))
         for other in sub.open()
+    )
+
+
+def _was_behind(topic: Topic, sub: Sub, place: Place) -> bool:
+    """True when a message may have waited for older ones of its key, before partitions came."""
+    key = topic.facts[place].key
+    return key is not None and any(
+        topic.facts[other].key == key and book.is_moved(topic, other, place)
+        for other in sub.entries
     )
 
 

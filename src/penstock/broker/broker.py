@@ -299,6 +299,8 @@ class Broker(Units, Reading):
     ) -> Subscription:  # fmt: skip
         refuse_reader(topic, name, policy)
         wall = self.engine.clock.wall()
+        if policy is None and topic.multicasts and name in topic.multicasts:
+            policy = topic.multicasts[name].policy
         if name is not None and policy is not None and policy.kind is Kind.MULTICAST:
             return self.join_multicast(topic, name, policy, starts, member)
         if name is None:

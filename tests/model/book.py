@@ -84,7 +84,7 @@ class Entry:
     back_at: int = 0
     """When it came back, wall time."""
     finished_by: int = 0
-    """The attempt that acked it."""
+    """The attempt that acked it; 0 = one whose number was given back before."""
 
 
 @dataclass
@@ -128,7 +128,8 @@ class Sub:
     def ack(self, place: Place, attempt: int) -> None:
         """A message is acked with the token of one of its attempts."""
         self.end(place, ACKED)
-        self.entries[place].finished_by = attempt
+        entry = self.entries[place]
+        entry.finished_by = attempt if entry.attempt == (attempt, attempt) else 0
 
     def held_by(self, worker: int) -> list[Place]:
         """What a consumer holds."""

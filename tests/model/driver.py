@@ -72,6 +72,7 @@ class Driver:
             self.topics[name] = book.Topic(name, partitions, replaces)
             for sub in rnd.sample(list(KINDS), 4):
                 self.make_sub(name, sub, "earliest")
+        self.settle()
 
     # -- steps -------------------------------------------------------------------------------------
 

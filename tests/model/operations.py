@@ -199,8 +199,11 @@ class Operations(Driver):
             elif lease <= sub.voided.get(place[0], 0):
                 demand(place in no, f"{name} was accepted after a seek")
             elif sub.rules.qos == QOS_2 and entry is not None and entry.state == book.ACKED:
-                is_other = entry.finished_by != attempt
-                demand(is_other == (place in no), f"{name}: {refused} for attempt {attempt}")
+                is_same = entry.finished_by == attempt
+                is_right = not entry.finished_by or is_same == (place not in no)
+                demand(is_right, f"{name}: {refused} for attempt {attempt}")
+            elif sub.rules.qos == QOS_2 and entry is not None and entry.state in ENDED:
+                pass  # Nobody's token finished it: what it is told is of no consequence.
             elif entry is None or entry.state in ENDED:
                 demand(place not in no, f"{name} was refused, and is finished")
             elif entry.state not in (WAITING, DELAYED):

@@ -115,10 +115,12 @@ def seconds(field: str, value: Any) -> int:
 
 def bodies(values: list[Any]) -> list[bytes | None]:
     """A column of bodies."""
-    are_plain = _BODY_TYPES.issuperset(map(type, values))
-    if are_plain and longest(values) <= BODY_BYTES_MAX:
+    kinds = set(map(type, values))
+    if kinds == {bytes} and len(b"".join(values)) <= BODY_BYTES_MAX:
+        return values  # together not too long: then none is
+    if kinds <= _BODY_TYPES and longest(values) <= BODY_BYTES_MAX:
         return values
-    if {str}.issuperset(map(type, values)) and longest(values) * UTF8_BYTES_MAX <= BODY_BYTES_MAX:
+    if kinds == {str} and longest(values) * UTF8_BYTES_MAX <= BODY_BYTES_MAX:
         with suppress(UnicodeEncodeError):
             return list(map(str.encode, values))
     return each(body, values)

@@ -276,6 +276,10 @@ class Hold:
             self.rest = iter(made)
         return self.rest
 
+    def all_bits(self) -> int | None:
+        """A bit for each message, from `start` on; None when that must be found out."""
+        return None
+
     def take(self, count: int) -> "list[tuple[Sheet, int, int]]":
         """Takes up to so many messages out as pieces (sheet, low, high)."""
         low = self.handed

@@ -161,7 +161,11 @@ class Settling:
                 hold.done |= bits
                 self._forget(hold, count)
                 return ((low, high),), 0
-            bits = (_bits(taken, low, high) << (low - hold.start)) & ~hold.done
+            # All of them, by one call: then nothing is named twice.
+            every = hold.all_bits() if hold.together == count == hold.count else None
+            if every is None:
+                every = _bits(taken, low, high) << (low - hold.start)
+            bits = every & ~hold.done
             hold.done |= bits
             self._forget(hold, bits.bit_count())
         mask = bits >> (low - hold.start)

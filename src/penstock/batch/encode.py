@@ -6,6 +6,7 @@ Nothing here knows topics, offsets or time.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from struct import Struct, pack
 from typing import Any, Final
@@ -232,8 +233,8 @@ def encode_columns(columns: Columns) -> bytes:
 
 def key_hashes(keys: Sequence[bytes | str | None]) -> list[int]:
     """The hash of each key's bytes, 0 where there is no key."""
-    if {str}.issuperset(map(type, keys)):
-        texts: Sequence[Any] = keys
+    texts: Sequence[Any] = keys
+    with suppress(TypeError):  # unless all are text
         return list(map(xxh3_64_intdigest, map(str.encode, texts)))
     return [
         0 if key is None else xxh3_64_intdigest(key.encode() if isinstance(key, str) else key)

@@ -1,11 +1,13 @@
 """The messages of frames that a mask names."""
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from penstock.batch.frame import Frame
 from penstock.delivery.offers import places_in
+from penstock.delivery.traits import Offsets
 
 
 def masked(frames: Iterable[Frame], start: int, mask: int) -> list[Frame]:
@@ -28,10 +30,15 @@ def masked(frames: Iterable[Frame], start: int, mask: int) -> list[Frame]:
         elif bits:
             places = places_in(bits)
             if isinstance(indexes, range) and indexes.step == 1:
-                chosen = (places + indexes.start).tolist()
+                numbers: Sequence[int] = _numbers(places + indexes.start)
             else:
-                chosen = [indexes[at] for at in places.tolist()]
+                numbers = [indexes[at] for at in places.tolist()]
             found.append(
-                msgspec.structs.replace(frame, offsets=(places + base).tolist(), indexes=chosen)
+                msgspec.structs.replace(frame, offsets=_numbers(places + base), indexes=numbers)
             )
     return found
+
+
+def _numbers(offsets: Offsets) -> "array[int]":
+    # Packed: most of them are never looked at one by one.
+    return array("q", offsets.tobytes())

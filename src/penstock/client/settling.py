@@ -211,20 +211,20 @@ class Settling:
             self._forget(hold, count)
         return Claim(hold.lease_id, hold.partition, hold.attempt, ranges) if ranges else None
 
-    def claims_of(self, messages: list[ReceivedMessage]) -> tuple[Attachment, list[Claim]]:
+    def claims_of(self, held: list[tuple[Hold, list[int]]]) -> tuple[Attachment, list[Claim]]:
         """What a unit says about messages it acks; `finish` follows when it is committed.
 
         Raises Closed.
         """
         attachment = self._attached()
         claims: list[Claim] = []
-        for hold, offsets in _by_hold(messages):
+        for hold, offsets in held:
             claims.append(Claim(hold.lease_id, hold.partition, hold.attempt, _runs(offsets)))
         return attachment, claims
 
-    def finish(self, messages: list[ReceivedMessage]) -> None:
+    def finish(self, held: list[tuple[Hold, list[int]]]) -> None:
         """Messages were acked by a unit that is committed."""
-        for hold, offsets in _by_hold(messages):
+        for hold, offsets in held:
             with self._lock:
                 bits = _bits(offsets, offsets[0], offsets[-1] + 1) << (offsets[0] - hold.start)
                 bits &= ~hold.done
@@ -339,7 +339,8 @@ def _runs(offsets: list[int]) -> Ranges:
     return tuple(ranges)
 
 
-def _by_hold(messages: list[ReceivedMessage]) -> list[tuple[Hold, list[int]]]:
+def by_hold(messages: list[ReceivedMessage]) -> list[tuple[Hold, list[int]]]:
+    """Where some messages are: their leases, and the rising offsets in each."""
     found: dict[Hold, list[int]] = {}
     for message in messages:
         hold = message._sheet.hold  # noqa: SLF001 - a message is the other half of its settling

@@ -20,7 +20,7 @@ from penstock.client.gathering import BODY_BYTES_CUT
 from penstock.client.publisher import Publisher
 from penstock.client.received import ReceivedMessage
 from penstock.client.times import moment
-from penstock.client.uniting import Outputs, uniting_of
+from penstock.client.uniting import Load, uniting_of
 from penstock.vocabulary import limits, names
 from penstock.vocabulary.errors import InvalidArgument, UnitTooLarge, UsageError
 from penstock.vocabulary.message import Message, Receipt
@@ -41,6 +41,8 @@ class Stage(Enum):
 
 _NEW: Final = Stage.NEW
 _OPEN: Final = Stage.OPEN
+_COMMITTING: Final = Stage.COMMITTING
+_COMMITTED: Final = Stage.COMMITTED
 
 
 class Transaction:
@@ -51,8 +53,8 @@ class Transaction:
     """
 
     __slots__ = (
-        "_outputs", "_places", "_publisher", "_publishing", "_receipts", "_stage", "acked",
-        "is_single", "items", "size",
+        "_load", "_number", "_publisher", "_publishing", "_stage", "acked", "is_single", "items",
+        "size",
     )  # fmt: skip
 
     def __init__(self, publisher: Publisher, publishing: Callable[[], Publisher]) -> None:
@@ -66,21 +68,16 @@ class Transaction:
         """About how many bytes the messages have."""
         self.is_single = False
         """Messages with an id of their own: the window of each id is looked up for it alone."""
-        self._outputs: Outputs = {}
-        self._places: list[int] = []
-        self._receipts: list[Receipt] | None = None
+        self._load: Load | None = None
+        """With what it was committed, and its number there."""
+        self._number = 0
 
     @property
     def receipts(self) -> list[Receipt]:
         """One receipt for each publish, in their order, once the unit is committed."""
-        if self._stage is not Stage.COMMITTED:
+        if self._stage is not _COMMITTED or self._load is None:
             raise UsageError(f"there are no receipts: the unit is {self._stage.value}")
-        if self._receipts is None:
-            self._receipts = [
-                self._outputs[topic][place]
-                for (topic, _), place in zip(self.items, self._places, strict=True)
-            ]
-        return self._receipts
+        return self._load.receipts(self._number)
 
     # -- what is in it ---------------------------------------------------------------------------
 
@@ -106,7 +103,8 @@ class Transaction:
         is_bare = not (has_texts or priority or is_timed)
         if is_bare and type(body) is bytes and len(body) <= BODY_BYTES_CUT:
             size = self.size + PLAIN_BYTES + len(body)
-            self._check_size(size)
+            if self.items or self.acked or size > limits.UNIT_BYTES_MAX:
+                self._check_size(size)
             self.size = size
             self.items.append((topic, body))
             return
@@ -165,7 +163,7 @@ class Transaction:
         if kind is not None:
             self.aborted()
             return
-        self._stage = Stage.COMMITTING
+        self._stage = _COMMITTING
         try:
             publisher = self._publishing()
             if self.items and not publisher.driver.has_room():
@@ -184,7 +182,7 @@ class Transaction:
         for message in self.acked:
             message.unsettle()
 
-    def committed(self, outputs: Outputs, places: list[int]) -> None:
-        """It is durable; `places` tells where each publish is in the receipts of its topic."""
-        self._stage = Stage.COMMITTED
-        self._outputs, self._places = outputs, places
+    def committed(self, load: Load, number: int) -> None:
+        """It is durable; the load has its receipts, under this number."""
+        self._stage = _COMMITTED
+        self._load, self._number = load, number

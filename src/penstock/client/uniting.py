@@ -15,11 +15,11 @@ from penstock.client import packing
 from penstock.client.gathering import fresh
 from penstock.client.publisher import Publisher, Route
 from penstock.client.receipts import Parcel, Receipts, Sent
-from penstock.client.received import ReceivedMessage
-from penstock.client.settling import Settling
+from penstock.client.received import Hold, ReceivedMessage
+from penstock.client.settling import Settling, by_hold
 from penstock.vocabulary.errors import Closed, PenstockError, StorageError, Unconfirmed
 from penstock.vocabulary.limits import MIB
-from penstock.vocabulary.message import Message
+from penstock.vocabulary.message import Message, Receipt
 from penstock.vocabulary.stored import Stored
 from penstock.vocabulary.units import Part
 
@@ -27,8 +27,6 @@ COUNT_CUT: Final = 1_000
 """Publishes and acks of units that travel together."""
 BYTES_CUT: Final = 1 * MIB
 
-Outputs = dict[str, Receipts]
-"""Receipts of what the units of one load published, by topic."""
 Loads = list[tuple[Route, Parcel]]
 
 
@@ -43,8 +41,8 @@ class Unit(Protocol):
     is_single: bool
     """It must go by itself."""
 
-    def committed(self, outputs: Outputs, places: list[int]) -> None:
-        """It is durable; `places` tells where each publish is in the receipts of its topic."""
+    def committed(self, load: "Load", number: int) -> None:
+        """It is durable; the load has its receipts, under this number."""
         ...
 
     def aborted(self) -> None:
@@ -160,34 +158,27 @@ class Load:
     def __init__(self, units: list[Unit], publisher: Publisher) -> None:
         self._units = units
         self._publisher = publisher
-        self._messages: dict[str, list[Message | bytes]] = {}
-        self._places: list[list[int]] = []
-        """Where the publishes of each unit are in the lists of their topics."""
-        self._groups: dict[Settling, list[ReceivedMessage]] = {}
         self._loads: Loads = []
         self._parts: list[Part] = []
-        for unit in units:
-            places: list[int] = []
-            for topic, message in unit.items:
-                listed = self._messages.get(topic)
-                if listed is None:
-                    listed = self._messages[topic] = []
-                places.append(len(listed))
-                listed.append(message)
-            self._places.append(places)
-            for each in unit.acked:
-                # A unit settles a message like its own consumer does.
-                settling = cast("Settling", each._sheet.hold.settler)  # noqa: SLF001
-                group = self._groups.get(settling)
-                if group is None:
-                    self._groups[settling] = [each]
-                else:
-                    group.append(each)
+        self._outputs: dict[str, Receipts] = {}
+        """Receipts by topic, once they are there."""
+        self._items: list[list[tuple[str, Message | bytes]]] = []
+        """What each unit published, once it is committed."""
+        self._receipts: list[list[Receipt]] | None = None
+        rows = [row for unit in units for row in unit.items]
+        topics = {topic for topic, _ in rows}
+        self._messages: dict[str, list[Message | bytes]] = {topic: [] for topic in topics}
+        for topic, message in rows:
+            self._messages[topic].append(message)
+        self._held: dict[Settling, list[tuple[Hold, list[int]]]] = {}
+        for hold, offsets in by_hold([message for unit in units for message in unit.acked]):
+            settling = cast("Settling", hold.settler)  # a unit settles like the consumer does
+            self._held.setdefault(settling, []).append((hold, offsets))
 
     @property
     def is_empty(self) -> bool:
         """True when there is nothing to commit."""
-        return not self._messages and not self._groups
+        return not self._messages and not self._held
 
     def send(self, answered: Callable[[Any], None]) -> None:
         """Hands it to the driver. An error raised here means that nothing of it was stored."""
@@ -202,20 +193,35 @@ class Load:
                 is_plain=not packing.has_fields(messages),
             )  # fmt: skip
             self._loads.extend((route, parcel) for parcel in parcels)
-        claims = [settling.claims_of(messages) for settling, messages in self._groups.items()]
+        claims = [settling.claims_of(rows) for settling, rows in self._held.items()]
         self._parts = publisher.commit(self._loads, claims, answered)
 
     def finish(self, stored: list[Stored]) -> None:
-        """It is durable: every unit learns where its messages are."""
+        """It is durable: every unit is told."""
         sent: dict[str, list[Sent]] = {}
         publisher = self._publisher.id
         for (_, parcel), part, where in zip(self._loads, self._parts, stored, strict=True):
             row = Sent(parcel, publisher, part.epoch, part.sequence, where)
             sent.setdefault(part.topic, []).append(row)
-        outputs = {
-            topic: Receipts(topic, self._messages[topic], rows) for topic, rows in sent.items()
-        }
-        for settling, messages in self._groups.items():
-            settling.finish(messages)
-        for unit, places in zip(self._units, self._places, strict=True):
-            unit.committed(outputs, places)
+        for topic, rows in sent.items():
+            self._outputs[topic] = Receipts(topic, self._messages[topic], rows)
+        for settling, held in self._held.items():
+            settling.finish(held)
+        # Units know their load, so it lets go of them: no work for the garbage collector.
+        units, self._units, self._held = self._units, [], {}
+        self._items = [unit.items for unit in units]
+        for number, unit in enumerate(units):
+            unit.committed(self, number)
+
+    def receipts(self, number: int) -> list[Receipt]:
+        """One receipt for each publish of a unit, in their order."""
+        if self._receipts is None:
+            places = dict.fromkeys(self._outputs, 0)
+            self._receipts = []
+            for items in self._items:
+                found: list[Receipt] = []
+                for topic, _ in items:
+                    found.append(self._outputs[topic][places[topic]])
+                    places[topic] += 1
+                self._receipts.append(found)
+        return self._receipts[number]

@@ -178,3 +178,20 @@ def test_units_of_the_largest_size_are_not_put_together() -> None:
         assert units_of(broker) == 3
 
     play(scenario)
+
+
+def test_whatever_goes_wrong_is_told_to_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(_broker: MemoryBroker, client: Client) -> None:
+        await move(client, b"0")
+
+        def broken(*_arguments: Any) -> None:
+            raise RuntimeError("not foreseen")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(client._opened(), "commit_unit", broken)
+            found = await together(*(move(client, b"x") for _ in range(3)))
+        assert [str(each) for each in found] == ["not foreseen"] * 3
+        await move(client, b"1")
+        assert await held(client, "out") == [b"0", b"1"]
+
+    play(scenario)

@@ -130,7 +130,8 @@ class Transaction:
             self._check_open()
         if not isinstance(message, ReceivedMessage):
             raise InvalidArgument(f"ack takes a received message, not {type(message).__name__}")
-        self._check_size(self.size)
+        if len(self.items) + len(self.acked) >= limits.UNIT_COUNT_MAX:
+            self._check_size(self.size)
         message.settle()
         self.acked.append(message)
 

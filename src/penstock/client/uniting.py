@@ -115,7 +115,9 @@ class Uniting:
             self._flying -= 1
             if not isinstance(found, Exception):
                 load.finish(found)
-                _tell(units, None)
+                for _, answer in units:
+                    if not answer.done():
+                        answer.set_result(None)
             elif isinstance(found, StorageError | Unconfirmed | Closed):
                 self._refuse(units, found)  # whether it was stored is open: never again
             else:
@@ -125,6 +127,8 @@ class Uniting:
             load.send(answered)
         except PenstockError as error:
             self._divide(units, error)
+        except Exception as error:  # noqa: BLE001 - whoever waits gets whatever went wrong
+            self._refuse(units, error)
         else:
             self._flying += 1
             if load.is_empty:
@@ -141,15 +145,10 @@ class Uniting:
 
     @staticmethod
     def _refuse(units: list[Waiting], error: Exception) -> None:
-        for unit, _ in units:
+        for unit, answer in units:
             unit.aborted()
-        _tell(units, error)
-
-
-def _tell(units: list[Waiting], error: Exception | None) -> None:
-    for _, answer in units:
-        if not answer.done():
-            answer.set_result(None if error is None else fresh(error))
+            if not answer.done():
+                answer.set_result(fresh(error))
 
 
 class Load:

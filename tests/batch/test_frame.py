@@ -1,12 +1,11 @@
 """Frames: which messages of a stored batch are meant, and how they move to a new home."""
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.batch import Batch, encode_columns, encode_many
 from penstock.batch.encode import Columns
-from penstock.batch.frame import Frame, Slice, frame_of, gather, masked
+from penstock.batch.frame import Frame, Slice, frame_of, gather
 from penstock.vocabulary.message import Message, render_id
 from penstock.vocabulary.records import Copied, Published
 
@@ -137,13 +136,3 @@ def test_a_slice_is_what_one_lease_hands_over() -> None:
     part = Slice(7, 0, 10, 12, 2, [frame_of(published(3), 10, 12)])
     assert (part.lease_id, part.partition, part.start, part.end, part.attempt) == (7, 0, 10, 12, 2)
     assert [offset for frame in part.frames for offset in frame.offsets] == [10, 11]
-
-
-@given(st.integers(0, (1 << 12) - 1), st.integers(0, 5))
-def test_masked_frames_hold_the_messages_whose_bit_is_set(mask: int, start: int) -> None:
-    batch = encode_many([b"%d" % n for n in range(10)])
-    frame = Frame(batch, range(5, 13), range(2, 10), 0, bytes(16), 0, 0)
-    for each in (frame, msgspec.structs.replace(frame, offsets=list(frame.offsets))):
-        found = masked([each], start, mask)
-        expected = [(o, o - 3) for o in range(5, 13) if mask >> (o - start) & 1]
-        assert [pair for f in found for pair in zip(f.offsets, f.indexes, strict=True)] == expected

@@ -10,7 +10,7 @@ import pytest
 from penstock.batch import encode_many
 from penstock.batch.frame import Frame, Slice
 from penstock.client.received import ReceivedMessage
-from penstock.client.settling import ROUNDS_MAX, Settling, check_delay
+from penstock.client.settling import ROUNDS_MAX, Settling, by_hold, check_delay
 from penstock.vocabulary.claims import Refusal, Renewal
 from penstock.vocabulary.errors import (
     AckRefused,
@@ -298,7 +298,7 @@ def test_a_unit_claims_messages_and_they_are_settled_when_it_is_committed() -> N
     async def scenario() -> None:
         scene = Scene(3, 2)
         messages = scene.messages()
-        chosen = [messages[4], messages[2], messages[0]]
+        chosen = by_hold([messages[4], messages[2], messages[0]])
         attachment, claims = scene.settling.claims_of(chosen)
         assert attachment is scene.settling.attachment
         found = [(claim.lease_id, claim.ranges) for claim in claims]
@@ -306,7 +306,7 @@ def test_a_unit_claims_messages_and_they_are_settled_when_it_is_committed() -> N
         assert scene.settling.holds[1].left == 3
         scene.settling.finish(chosen)
         assert (scene.settling.holds[1].left, scene.settling.holds[2].left) == (1, 1)
-        scene.settling.finish([messages[1], messages[3]])
+        scene.settling.finish(by_hold([messages[1], messages[3]]))
         assert scene.settling.holds == {}
         scene.settling.close()
         with pytest.raises(Closed):

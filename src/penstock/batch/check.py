@@ -115,10 +115,12 @@ def seconds(field: str, value: Any) -> int:
 
 def bodies(values: list[Any]) -> list[bytes | None]:
     """A column of bodies."""
-    are_plain = _BODY_TYPES.issuperset(map(type, values))
-    if are_plain and longest(values) <= BODY_BYTES_MAX:
+    kinds = set(map(type, values))
+    if kinds == {bytes} and len(b"".join(values)) <= BODY_BYTES_MAX:
+        return values  # together not too long: then none is
+    if kinds <= _BODY_TYPES and longest(values) <= BODY_BYTES_MAX:
         return values
-    if {str}.issuperset(map(type, values)) and longest(values) * UTF8_BYTES_MAX <= BODY_BYTES_MAX:
+    if kinds == {str} and longest(values) * UTF8_BYTES_MAX <= BODY_BYTES_MAX:
         with suppress(UnicodeEncodeError):
             return list(map(str.encode, values))
     return each(body, values)
@@ -126,16 +128,16 @@ def bodies(values: list[Any]) -> list[bytes | None]:
 
 def keys(values: list[Any]) -> list[bytes | str | None]:
     """A column of keys."""
-    are_plain = _KEY_TYPES.issuperset(map(type, values))
-    if are_plain and longest(values) * UTF8_BYTES_MAX <= KEY_BYTES_MAX:
+    kinds = set(map(type, values))
+    if kinds <= _KEY_TYPES and _longest(values, kinds) * UTF8_BYTES_MAX <= KEY_BYTES_MAX:
         return values
     return each(key, values)
 
 
 def ids(values: list[Any]) -> list[str | None]:
     """A column of ids."""
-    are_plain = _ID_TYPES.issuperset(map(type, values))
-    if are_plain and longest(values) * UTF8_BYTES_MAX <= ID_BYTES_MAX:
+    kinds = set(map(type, values))
+    if kinds <= _ID_TYPES and _longest(values, kinds) * UTF8_BYTES_MAX <= ID_BYTES_MAX:
         return values
     return each(id, values)
 
@@ -164,6 +166,11 @@ def each(convert: Callable[[Any], T], values: Iterable[Any]) -> list[T]:
         except (InvalidArgument, TooLarge) as error:
             raise type(error)(f"message {position}: {error.text}") from error
     return converted
+
+
+def _longest(values: list[Any], kinds: set[type]) -> int:
+    """The same, faster where every value has a length."""
+    return max(map(len, values)) if kinds == {str} else longest(values)
 
 
 def longest(values: Iterable[Any]) -> int:

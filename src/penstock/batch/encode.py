@@ -6,6 +6,7 @@ Nothing here knows topics, offsets or time.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from struct import Struct, pack
 from typing import Any, Final
@@ -156,15 +157,18 @@ def _large_bodies(messages: Sequence[Any], size: int) -> bytes:
 
 
 def _columns(messages: list[Message | bytes | str]) -> Columns:
-    if not any(isinstance(each, Message) for each in messages):
+    kinds = set(map(type, messages))
+    if not any(issubclass(kind, Message) for kind in kinds):
         return Columns(bodies=check.bodies(messages))
-    full = [each if isinstance(each, Message) else Message(body=each) for each in messages]
+    full: list[Message] = messages  # type: ignore[assignment]  # unless some are bodies
+    if kinds != {Message}:
+        full = [each if isinstance(each, Message) else Message(body=each) for each in messages]
     return Columns(
         bodies=check.bodies([each.body for each in full]),
         keys=_unless_none(check.keys, [each.key for each in full]),
         ids=_unless_none(check.ids, [each.id for each in full]),
         headers=_unless_none(_all_headers, [each.headers for each in full]),
-        priorities=check.priorities([each.priority for each in full]),
+        priorities=_unless_zero([each.priority for each in full]),
         deliver_at=_unless_none(_all_deliver_at, [each.deliver_at for each in full]),
         expires_at=_unless_none(_all_expires_at, [each.expires_at for each in full]),
     )
@@ -172,6 +176,14 @@ def _columns(messages: list[Message | bytes | str]) -> Columns:
 
 def _unless_none(convert: Callable[[list[Any]], Any], values: list[Any]) -> Any:
     return None if _are_none(values) else convert(values)
+
+
+def _unless_zero(values: list[Any]) -> list[int] | None:
+    # Not by comparing alone: what is equal to 0 and no whole number is refused.
+    is_default = values[0] == 0 and values.count(0) == len(values)
+    if is_default and {int}.issuperset(map(type, values)):
+        return None
+    return check.priorities(values)
 
 
 def _are_none(values: Sequence[Any]) -> bool:
@@ -221,8 +233,8 @@ def encode_columns(columns: Columns) -> bytes:
 
 def key_hashes(keys: Sequence[bytes | str | None]) -> list[int]:
     """The hash of each key's bytes, 0 where there is no key."""
-    if {str}.issuperset(map(type, keys)):
-        texts: Sequence[Any] = keys
+    texts: Sequence[Any] = keys
+    with suppress(TypeError):  # unless all are text
         return list(map(xxh3_64_intdigest, map(str.encode, texts)))
     return [
         0 if key is None else xxh3_64_intdigest(key.encode() if isinstance(key, str) else key)

@@ -1,7 +1,7 @@
 """A frame: a stored batch and which of its messages are meant. What readers and consumers get."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -56,29 +56,6 @@ def frame_of(record: Published | Copied, start: int, end: int) -> Frame:
     )  # fmt: skip
 
 
-_BITS: Final = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)]
-
-
-def masked(frames: Iterable[Frame], start: int, mask: int) -> list[Frame]:
-    """The messages of some frames whose bit, counted from offset `start`, is set."""
-    found: list[Frame] = []
-    for frame in frames:
-        if isinstance(frame.offsets, range):
-            base, count = frame.offsets.start, len(frame.offsets)
-            bits = mask >> (base - start) & ((1 << count) - 1)
-            data = bits.to_bytes((count + 7) // 8, "little")
-            places = [8 * at + bit for at, byte in enumerate(data) if byte for bit in _BITS[byte]]
-        else:
-            places = [at for at, o in enumerate(frame.offsets) if mask >> (o - start) & 1]
-        if len(places) == len(frame.offsets):
-            found.append(frame)
-        elif places:
-            offsets = [frame.offsets[at] for at in places]
-            indexes = [frame.indexes[at] for at in places]
-            found.append(msgspec.structs.replace(frame, offsets=offsets, indexes=indexes))
-    return found
-
-
 def gather(frames: Iterable[Frame]) -> tuple[list[int], Columns]:
     """The messages of several frames as columns for a new home: ids and times made explicit."""
     offsets: list[int] = []
@@ -123,3 +100,5 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
     end: int
     attempt: int
     frames: list[Frame]
+    mask: int | None = None
+    """Bits of the messages in the frames, from `start` on, where the sender knows them."""

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from threading import Lock, RLock
 from typing import Any
 
-from penstock.batch.frame import Frame, Slice, masked
+from penstock.batch.frame import Frame, Slice
 from penstock.broker.clock import Clock
 from penstock.broker.early import early_publishes
 from penstock.broker.expiring import expire
@@ -22,6 +22,7 @@ from penstock.broker.retaining import Retaining
 from penstock.delivery import keyed, revoked
 from penstock.delivery.apply import apply, apply_published, topic_ids
 from penstock.delivery.effects import Effects
+from penstock.delivery.masking import masked
 from penstock.delivery.offers import Offer
 from penstock.delivery.shared import dispatch
 from penstock.delivery.state import Consumer, Cursor, Lease, Partition, State, Subscription
@@ -442,7 +443,7 @@ class Engine:
             self.jobs.append(lambda: self._read_and_hand_over(lease))
             self.wake_worker()
             return
-        _give(lease, frames)
+        _give(lease, frames, lease.open)
 
     def _read_and_hand_over(self, lease: Lease) -> None:
         partition = lease.cursor.partition
@@ -479,11 +480,11 @@ class Engine:
         return done
 
 
-def _give(lease: Lease, frames: list[Frame]) -> None:
+def _give(lease: Lease, frames: list[Frame], mask: int | None = None) -> None:
     # While the caller holds the lock, so that no slice decided later overtakes this one.
     sink = lease.consumer.sink
     index = lease.cursor.partition.index
-    part = Slice(lease.id, index, lease.start, lease.end, lease.attempt, frames)
+    part = Slice(lease.id, index, lease.start, lease.end, lease.attempt, frames, mask)
     sink.mailbox.post([(sink.on_slice, part)])
 
 

@@ -1,7 +1,8 @@
 """The stored bytes of messages, from memory or from the disk."""
 
-from penstock.batch.frame import Frame, frame_of, masked
+from penstock.batch.frame import Frame, frame_of
 from penstock.delivery.leases import close_bits
+from penstock.delivery.masking import masked
 from penstock.delivery.state import Lease, Partition
 from penstock.journal.journal import Journal
 from penstock.vocabulary.errors import RecordDamaged

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.batch.frame import Frame, masked
+from penstock.batch.frame import Frame
 from penstock.broker.mailbox import DIRECT, Target
 from penstock.delivery.leases import close_bits
+from penstock.delivery.masking import masked
 from penstock.delivery.once import decide_hand_over, settled
 from penstock.delivery.state import Lease
 from penstock.vocabulary.records import Lost, Outcome

@@ -281,10 +281,11 @@ class Client(Readers, Administration):
         Durable, all of it, when the block is left; nothing of it when it is left by an exception.
         Raises Unsupported when the URL has no transactions.
         """
-        can = self._opened().capabilities
+        publisher = self._publishing()
+        can = publisher.driver.capabilities
         if not can.has_transactions:
             raise Unsupported(f"{can.scheme}: URLs have no transactions")
-        return Transaction(self._publishing)
+        return Transaction(publisher, self._publishing)
 
     def _publishing(self) -> Publisher:
         """The publisher, when this client is open on the running loop. Raises Closed, UsageError.

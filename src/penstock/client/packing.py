@@ -146,7 +146,7 @@ def _total(messages: Sequence[Any]) -> int:
     except TypeError:
         pass
     try:
-        return sum([len(message.body) for message in messages])
+        return sum(map(len, [message.body for message in messages]))
     except (AttributeError, TypeError):
         return sum(map(_size, messages))
 

@@ -8,7 +8,7 @@ import os
 import time
 from asyncio import AbstractEventLoop, Future
 from threading import Lock
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from xxhash import xxh3_128_digest
 
@@ -35,6 +35,9 @@ from penstock.vocabulary.limits import ID_BYTES_MAX
 from penstock.vocabulary.message import Receipt, render_id
 from penstock.vocabulary.stored import Stored
 from penstock.vocabulary.units import Part, UnitWish
+
+if TYPE_CHECKING:
+    from penstock.client.uniting import Uniting
 
 ROUTES_MAX: Final = 100_000
 """Topics whose sequence numbers are remembered; the oldest is given up under a new epoch."""
@@ -72,6 +75,15 @@ class Publisher:
         self._routes: dict[str, Route] = {}
         self._unit_epoch = self._epoch
         self._unit_sequence = 0
+        self.uniting: Uniting | None = None
+        """The units on their way, once there was one."""
+        self.is_held = False
+        """Units wait to be sent together; what comes later goes behind them."""
+
+    @property
+    def loop(self) -> AbstractEventLoop:
+        """The loop this publisher belongs to."""
+        return self._loop
 
     def knows(self, topic: str) -> bool:
         """True when something was published to this topic before, so that its name is right."""
@@ -242,6 +254,8 @@ class Publisher:
 
         An error raised here means that it was certainly not stored.
         """
+        if self.is_held and self.uniting is not None:
+            self.uniting.flush()  # they came first
         if route.gathered is not None:
             self._send_gathered(route, route.gathered)  # it came first
         if len(route.sequences) != partitions:

@@ -197,12 +197,19 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
 class Sheet:
     """One stored batch and which of its messages are meant."""
 
-    __slots__ = ("frame", "hold", "view")
+    __slots__ = ("_view", "frame", "hold")
 
     def __init__(self, hold: "Hold", frame: Frame) -> None:
         self.hold = hold
         self.frame = frame
-        self.view = Batch(frame.batch, verify=False)
+        self._view: Batch | None = None
+
+    @property
+    def view(self) -> Batch:
+        """The batch, opened when something of it is looked at."""
+        if self._view is None:
+            self._view = Batch(self.frame.batch, verify=False)
+        return self._view
 
     def bodies(self, low: int = 0, high: int | None = None) -> list[bytes | None]:
         """Bodies of the messages low…high of the frame."""
@@ -275,6 +282,10 @@ class Hold:
                 made.extend(sheet.messages(low, high))
             self.rest = iter(made)
         return self.rest
+
+    def all_bits(self) -> int | None:
+        """A bit for each message, from `start` on; None when that must be found out."""
+        return None
 
     def take(self, count: int) -> "list[tuple[Sheet, int, int]]":
         """Takes up to so many messages out as pieces (sheet, low, high)."""

@@ -161,7 +161,11 @@ class Settling:
                 hold.done |= bits
                 self._forget(hold, count)
                 return ((low, high),), 0
-            bits = (_bits(taken, low, high) << (low - hold.start)) & ~hold.done
+            # All of them, by one call: then nothing is named twice.
+            every = hold.all_bits() if hold.together == count == hold.count else None
+            if every is None:
+                every = _bits(taken, low, high) << (low - hold.start)
+            bits = every & ~hold.done
             hold.done |= bits
             self._forget(hold, bits.bit_count())
         mask = bits >> (low - hold.start)
@@ -207,24 +211,25 @@ class Settling:
             self._forget(hold, count)
         return Claim(hold.lease_id, hold.partition, hold.attempt, ranges) if ranges else None
 
-    def claims_of(self, messages: list[ReceivedMessage]) -> tuple[Attachment, list[Claim]]:
+    def claims_of(self, held: list[tuple[Hold, list[int]]]) -> tuple[Attachment, list[Claim]]:
         """What a unit says about messages it acks; `finish` follows when it is committed.
 
         Raises Closed.
         """
         attachment = self._attached()
         claims: list[Claim] = []
-        for hold, offsets in _by_hold(messages):
-            ranges = tuple((offset, offset + 1) for offset in offsets)
-            claims.append(Claim(hold.lease_id, hold.partition, hold.attempt, ranges))
+        for hold, offsets in held:
+            claims.append(Claim(hold.lease_id, hold.partition, hold.attempt, _runs(offsets)))
         return attachment, claims
 
-    def finish(self, messages: list[ReceivedMessage]) -> None:
+    def finish(self, held: list[tuple[Hold, list[int]]]) -> None:
         """Messages were acked by a unit that is committed."""
-        for hold, offsets in _by_hold(messages):
+        for hold, offsets in held:
             with self._lock:
-                _, count = _merge(hold, offsets)
-                self._forget(hold, count)
+                bits = _bits(offsets, offsets[0], offsets[-1] + 1) << (offsets[0] - hold.start)
+                bits &= ~hold.done
+                hold.done |= bits
+                self._forget(hold, bits.bit_count())
 
     def extend(self, message: ReceivedMessage, seconds: float) -> None:
         """Gives one message more time. For any thread."""
@@ -320,10 +325,30 @@ def _bits(offsets: list[int], low: int, high: int) -> int:
     return int(digits, 2)
 
 
-def _by_hold(messages: list[ReceivedMessage]) -> list[tuple[Hold, list[int]]]:
+def _runs(offsets: list[int]) -> Ranges:
+    """Rising offsets as ranges; one that is named twice stands in two."""
+    first, last = offsets[0], offsets[-1]
+    if last - first + 1 == len(offsets) == len(set(offsets)):
+        return ((first, last + 1),)
+    ranges: list[tuple[int, int]] = []
+    for offset in offsets:
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1] = (ranges[-1][0], offset + 1)
+        else:
+            ranges.append((offset, offset + 1))
+    return tuple(ranges)
+
+
+def by_hold(messages: list[ReceivedMessage]) -> list[tuple[Hold, list[int]]]:
+    """Where some messages are: their leases, and the rising offsets in each."""
     found: dict[Hold, list[int]] = {}
     for message in messages:
-        found.setdefault(message._sheet.hold, []).append(message.at)  # noqa: SLF001
+        hold = message._sheet.hold  # noqa: SLF001 - a message is the other half of its settling
+        listed = found.get(hold)
+        if listed is None:
+            found[hold] = [message.at]
+        else:
+            listed.append(message.at)
     return [(hold, sorted(offsets)) for hold, offsets in found.items()]
 
 

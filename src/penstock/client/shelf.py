@@ -35,8 +35,14 @@ class KeyedHold(Hold):
         """Bits of the messages that were handed out, from `start` on."""
         self.present = 0
         """Bits of the messages that came with the slice."""
+        if part.mask is not None:
+            self.present = part.mask
+            return
         for frame in part.frames:
             self.present |= _bits(frame.offsets, self.start)
+
+    def all_bits(self) -> int:
+        return self.present
 
     def take(self, count: int) -> list[tuple[Sheet, int, int]]:
         """Takes up to so many messages out as pieces (sheet, low, high), in their order."""

@@ -7,26 +7,26 @@
 Either everything in it is durable when the block is left, or nothing of it ever happened.
 """
 
-from asyncio import Future, get_running_loop
 from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Final, Self
 
 from msgspec import UNSET
 
 from penstock.batch import encode_one
 from penstock.client import packing
-from penstock.client.publisher import Publisher, Route
-from penstock.client.receipts import Parcel, Receipts, Sent
+from penstock.client.gathering import BODY_BYTES_CUT
+from penstock.client.publisher import Publisher
 from penstock.client.received import ReceivedMessage
-from penstock.client.settling import Settling
 from penstock.client.times import moment
+from penstock.client.uniting import Load, uniting_of
 from penstock.vocabulary import limits, names
 from penstock.vocabulary.errors import InvalidArgument, UnitTooLarge, UsageError
 from penstock.vocabulary.message import Message, Receipt
-from penstock.vocabulary.stored import Stored
-from penstock.vocabulary.units import Part
+
+PLAIN_BYTES: Final = 48
+"""What a message that is only a body takes besides it."""
 
 
 class Stage(Enum):
@@ -39,6 +39,12 @@ class Stage(Enum):
     ABORTED = "aborted; begin another transaction"
 
 
+_NEW: Final = Stage.NEW
+_OPEN: Final = Stage.OPEN
+_COMMITTING: Final = Stage.COMMITTING
+_COMMITTED: Final = Stage.COMMITTED
+
+
 class Transaction:
     """One unit of work. `client.transaction()` makes one; it belongs to that client's loop.
 
@@ -46,28 +52,32 @@ class Transaction:
     what they were before: held by their consumer, to be acked or nacked.
     """
 
-    def __init__(self, publishing: Callable[[], Publisher]) -> None:
+    __slots__ = (
+        "_load", "_number", "_publisher", "_publishing", "_stage", "acked", "is_single", "items",
+        "size",
+    )  # fmt: skip
+
+    def __init__(self, publisher: Publisher, publishing: Callable[[], Publisher]) -> None:
+        self._publisher = publisher
         self._publishing = publishing
-        publisher = publishing()
-        self._driver = publisher.driver
-        self._knows = publisher.knows
-        self._stage = Stage.NEW
-        self._messages: dict[str, list[Message]] = {}
-        """topic → what is published to it."""
-        self._order: list[tuple[str, int]] = []
-        """(topic, index in its list) of each publish."""
-        self._first: dict[str, bytes] = {}
-        """topic → its first message, encoded: mostly there is no second."""
-        self._acked: list[ReceivedMessage] = []
-        self._size = 0
-        self._receipts: list[Receipt] = []
+        self._stage = _NEW
+        self.items: list[tuple[str, Message | bytes]] = []
+        """Topic and message of each publish."""
+        self.acked: list[ReceivedMessage] = []
+        self.size = 0
+        """About how many bytes the messages have."""
+        self.is_single = False
+        """Messages with an id of their own: the window of each id is looked up for it alone."""
+        self._load: Load | None = None
+        """With what it was committed, and its number there."""
+        self._number = 0
 
     @property
     def receipts(self) -> list[Receipt]:
         """One receipt for each publish, in their order, once the unit is committed."""
-        if self._stage is not Stage.COMMITTED:
+        if self._stage is not _COMMITTED or self._load is None:
             raise UsageError(f"there are no receipts: the unit is {self._stage.value}")
-        return self._receipts
+        return self._load.receipts(self._number)
 
     # -- what is in it ---------------------------------------------------------------------------
 
@@ -82,14 +92,25 @@ class Transaction:
         Raises TooLarge, UnitTooLarge, InvalidArgument, InvalidName, Unsupported: the message is not
         in the unit then.
         """
-        self._check_open()
-        if not self._knows(topic):
+        if self._stage is not _OPEN:
+            self._check_open()
+        if not self._publisher.knows(topic):
             names.check_topic(topic)
         if json is not UNSET:
             body = packing.json_body(body, json)
+        is_timed = not (deliver_at is delay_s is expires_at is ttl_s is None)
+        has_texts = key is not None or id is not None or headers is not None
+        is_bare = not (has_texts or priority or is_timed)
+        if is_bare and type(body) is bytes and len(body) <= BODY_BYTES_CUT:
+            size = self.size + PLAIN_BYTES + len(body)
+            if self.items or self.acked or size > limits.UNIT_BYTES_MAX:
+                self._check_size(size)
+            self.size = size
+            self.items.append((topic, body))
+            return
         due = ends = 0
-        if priority or not (deliver_at is delay_s is expires_at is ttl_s is None):
-            now, can = self._driver.wall, self._driver.capabilities
+        if priority or is_timed:
+            now, can = self._publisher.driver.wall, self._publisher.driver.capabilities
             due = moment("deliver_at", deliver_at, "delay_s", delay_s, now)
             ends = moment("expires_at", expires_at, "ttl_s", ttl_s, now)
             packing.refuse_unsupported(can, priority, due or None, ends or None)
@@ -98,29 +119,28 @@ class Transaction:
             deliver_at=due / 1000 if due else None, expires_at=ends / 1000 if ends else None,
         )  # fmt: skip
         batch = encode_one(body, key, id, headers, priority, due, ends)  # type: ignore[arg-type]  # takes text too
-        self._check_size(self._size + len(batch))
-        self._size += len(batch)
-        listed = self._messages.setdefault(topic, [])
-        if not listed:
-            self._first[topic] = batch
-        self._order.append((topic, len(listed)))
-        listed.append(message)
+        self._check_size(self.size + len(batch))
+        self.size += len(batch)
+        self.is_single = self.is_single or id is not None
+        self.items.append((topic, message))
 
     def ack(self, message: ReceivedMessage) -> None:
         """Adds an ack. Raises AlreadySettled, UnitTooLarge, InvalidArgument."""
-        self._check_open()
+        if self._stage is not _OPEN:
+            self._check_open()
         if not isinstance(message, ReceivedMessage):
             raise InvalidArgument(f"ack takes a received message, not {type(message).__name__}")
-        self._check_size(self._size)
+        if len(self.items) + len(self.acked) >= limits.UNIT_COUNT_MAX:
+            self._check_size(self.size)
         message.settle()
-        self._acked.append(message)
+        self.acked.append(message)
 
     def _check_open(self) -> None:
         if self._stage is not Stage.OPEN:
             raise UsageError(f"nothing can be added: the unit is {self._stage.value}")
 
     def _check_size(self, size: int) -> None:
-        count = len(self._order) + len(self._acked) + 1
+        count = len(self.items) + len(self.acked) + 1
         if size > limits.UNIT_BYTES_MAX or count > limits.UNIT_COUNT_MAX:
             raise UnitTooLarge(
                 f"a unit takes {limits.UNIT_BYTES_MAX} bytes and {limits.UNIT_COUNT_MAX} publishes "
@@ -130,9 +150,9 @@ class Transaction:
     # -- the end ---------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._stage is not Stage.NEW:
+        if self._stage is not _NEW:
             raise UsageError("a transaction is entered once; begin another one")
-        self._stage = Stage.OPEN
+        self._stage = _OPEN
         return self
 
     async def __aexit__(
@@ -142,81 +162,28 @@ class Transaction:
         trace: TracebackType | None,
     ) -> None:
         if kind is not None:
-            self._abort()
+            self.aborted()
             return
-        self._stage = Stage.COMMITTING
+        self._stage = _COMMITTING
         try:
             publisher = self._publishing()
-            if self._order and not publisher.driver.has_room():
+            if self.items and not publisher.driver.has_room():
                 await publisher.room()
-            answer = self._send(publisher)
+            answer = uniting_of(publisher).commit(self)
         except BaseException:
-            self._abort()
+            self.aborted()
             raise
-        if isinstance(found := await answer, Exception):
+        found = await answer
+        if found is not None:
             raise found
 
-    def _abort(self) -> None:
+    def aborted(self) -> None:
+        """Nothing of it happened, or nobody knows what did."""
         self._stage = Stage.ABORTED
-        for message in self._acked:
+        for message in self.acked:
             message.unsettle()
 
-    def _send(self, publisher: Publisher) -> "Future[Exception | None]":
-        """Hands the unit over; what comes of it is noted even if nobody waits any more."""
-        answer: Future[Exception | None] = get_running_loop().create_future()
-        loads = self._loads(publisher)
-        groups = self._settlings()
-        parts: list[Part] = []
-
-        def answered(found: list[Stored] | Exception) -> None:
-            if isinstance(found, Exception):
-                self._abort()
-            else:
-                self._finish(publisher, loads, parts, found, groups)
-            if not answer.done():
-                answer.set_result(found if isinstance(found, Exception) else None)
-
-        if not loads and not groups:
-            answered([])
-            return answer
-        claims = [settling.claims_of(messages) for settling, messages in groups.items()]
-        parts.extend(publisher.commit(loads, claims, answered))
-        return answer
-
-    def _loads(self, publisher: Publisher) -> list[tuple[Route, Parcel]]:
-        loads: list[tuple[Route, Parcel]] = []
-        for topic, messages in self._messages.items():
-            route = publisher.route(topic)
-            if len(messages) == 1:
-                partition = 0
-                if len(route.sequences) > 1:
-                    partition = publisher.choose(route, messages[0].key, messages[0].id)
-                loads.append((route, Parcel(partition, self._first[topic], range(1))))
-                continue
-            route.turn += 1
-            parcels = packing.pack(messages, len(route.sequences), route.turn, is_plain=False)
-            loads.extend((route, parcel) for parcel in parcels)
-        return loads
-
-    def _settlings(self) -> dict[Settling, list[ReceivedMessage]]:
-        groups: dict[Settling, list[ReceivedMessage]] = {}
-        for message in self._acked:
-            settler = message._sheet.hold.settler  # noqa: SLF001 - a unit settles it like its own
-            groups.setdefault(cast("Settling", settler), []).append(message)
-        return groups
-
-    def _finish(
-        self, publisher: Publisher, loads: list[tuple[Route, Parcel]], parts: list[Part],
-        stored: list[Stored], groups: dict[Settling, list[ReceivedMessage]],
-    ) -> None:  # fmt: skip
-        sent: dict[str, list[Sent]] = {}
-        for (_, parcel), part, where in zip(loads, parts, stored, strict=True):
-            row = Sent(parcel, publisher.id, part.epoch, part.sequence, where)
-            sent.setdefault(part.topic, []).append(row)
-        receipts = {
-            topic: Receipts(topic, self._messages[topic], rows) for topic, rows in sent.items()
-        }
-        self._receipts = [receipts[topic][index] for topic, index in self._order]
-        for settling, messages in groups.items():
-            settling.finish(messages)
-        self._stage = Stage.COMMITTED
+    def committed(self, load: Load, number: int) -> None:
+        """It is durable; the load has its receipts, under this number."""
+        self._stage = _COMMITTED
+        self._load, self._number = load, number

@@ -185,6 +185,14 @@ class Blocks:
             yield self.starts[at] << SHIFT, self.ends[at] << SHIFT
             at += 1
 
+    def has_any(self, start: int, end: int) -> bool:
+        """True when something in start…end is in."""
+        first = start >> SHIFT
+        if first == (end - 1) >> SHIFT:  # as for most acks
+            bits = self.get(first) >> (start & _LOW)
+            return bool(bits & ((1 << (end - start)) - 1))
+        return any(True for _ in self._pieces(start, end))
+
     def is_empty_from(self, offset: int) -> bool:
         """True when nothing at or above the offset is in."""
         block, place = offset >> SHIFT, offset & _LOW
@@ -417,10 +425,10 @@ class RangeMap:
 
     def clear(self, start: int, end: int) -> None:
         """Start…end have no value any more."""
-        if start < end and any(True for _ in self._all.runs(start, end)):
+        if start < end and self._all.has_any(start, end):
             self._all.remove(start, end)
             for value, blocks in list(self._sets.items()):
-                if any(True for _ in blocks.runs(start, end)):
+                if blocks.has_any(start, end):
                     blocks.remove(start, end)
                     if not blocks:
                         del self._sets[value]

@@ -222,7 +222,11 @@ def traits_of(record: Published, *, is_timed: bool) -> dict[str, "array[int]"]:
         ("expiry", batch.expires_at if is_timed else None),
     ):
         if column is not None:
-            values = array(_LETTERS[name], column)
+            values = array(_LETTERS[name])
+            if column.format == values.typecode:
+                values.frombytes(column.cast("B"))  # at once, not number by number
+            else:
+                values.extend(column)
             if record.kept is not None:
                 values = array(_LETTERS[name], [values[index] for index in record.kept])
             found[name] = values

@@ -153,6 +153,8 @@ def _examine(state: State, claims: Claims) -> None:
     """Raises AckRefused unless every ack would be accepted. Changes nothing."""
     refused: list[Refused] = []
     seen: set[tuple[int, int, int]] = set()
+    open_bits: dict[int, int] = {}
+    """Lease id → what of it was found open, and belongs to this unit."""
     for consumer, listed in claims:
         subscription = consumer.subscription
         topic = subscription.topic
@@ -164,12 +166,14 @@ def _examine(state: State, claims: Claims) -> None:
         is_gone = subscription.is_removing or state.is_leaving(topic.id)
         is_gone = is_gone or state.subscriptions.get(subscription.id) is not subscription
         for claim in listed:
+            if not is_gone and _are_open(consumer, claim, open_bits):
+                continue
             for offset in (o for start, end in claim.ranges for o in range(start, end)):
                 place = (subscription.id, claim.partition, offset)
                 why = (
                     "its subscription was deleted" if is_gone else _why_not(consumer, claim, offset)
                 )
-                if place in seen:
+                if place in seen or _is_counted(consumer, claim, offset, open_bits):
                     why = "it is acked twice in one unit"
                 seen.add(place)
                 if why:
@@ -185,6 +189,36 @@ def _examine(state: State, claims: Claims) -> None:
             + "; these messages are not yours any more: take the next ones",
             refused=refused,
         )
+
+
+def _are_open(consumer: Consumer, claim: Claim, open_bits: dict[int, int]) -> bool:
+    """True when the claim is good as a whole: all of it is out under its lease, and named once."""
+    lease = consumer.leases.get(claim.lease_id)
+    if lease is None or not 0 <= claim.partition < len(consumer.subscription.cursors):
+        return False
+    if lease.cursor is not consumer.subscription.cursors[claim.partition]:
+        return False
+    bits = open_bits.get(claim.lease_id, 0)
+    for start, end in claim.ranges:
+        if not lease.start <= start < end <= lease.end:
+            return False
+        named = ((1 << (end - start)) - 1) << (start - lease.start)
+        if named & bits:
+            return False
+        bits |= named
+    if lease.open is not None and bits & ~lease.open:
+        return False
+    open_bits[claim.lease_id] = bits
+    return True
+
+
+def _is_counted(consumer: Consumer, claim: Claim, offset: int, open_bits: dict[int, int]) -> bool:
+    """True when an earlier claim of the unit has this message of the same lease."""
+    lease = consumer.leases.get(claim.lease_id)
+    bits = open_bits.get(claim.lease_id, 0)
+    if lease is None or not bits or not lease.start <= offset < lease.end:
+        return False
+    return bool(bits >> (offset - lease.start) & 1)
 
 
 def _why_not(consumer: Consumer, claim: Claim, offset: int) -> str:

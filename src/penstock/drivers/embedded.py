@@ -296,6 +296,8 @@ def open_memory() -> Broker:
 class EmbeddedDriver:
     """One client's way to a broker in this process."""
 
+    gathers_units = True
+
     def __init__(self, share: Share, loop: AbstractEventLoop, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
         self.mailbox = LoopMailbox(loop, self._abandon)

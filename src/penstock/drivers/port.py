@@ -190,6 +190,9 @@ class PatternDriver(Protocol):
 class UnitDriver(Protocol):
     """The rest of a driver whose capabilities say `has_transactions`."""
 
+    gathers_units: bool
+    """Units of many tasks may be committed as one, and again in parts when that is refused."""
+
     def commit_unit(
         self, wish: UnitWish, claims: list[tuple[Attachment, list[Claim]]], answer: Answer
     ) -> None:

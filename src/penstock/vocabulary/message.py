@@ -31,7 +31,7 @@ class Kind(StrEnum):
     READER = "reader"
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message to publish. `body=None` is a message by reference: key and headers only."""
 
     body: bytes | str | None = None
@@ -43,7 +43,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     """What the broker confirmed about one published message."""
 
     topic: str

@@ -63,6 +63,8 @@ async def open_foreign(
 class ForeignDriver:
     """One client's connection to a foreign broker."""
 
+    gathers_units = False
+
     def __init__(self, carrier: Carrier, loop: AbstractEventLoop, publish_s: float) -> None:
         self._carrier = carrier
         self._loop = loop

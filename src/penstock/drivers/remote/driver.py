@@ -42,6 +42,8 @@ DETACH_S_MAX: Final = 1.0
 class RemoteDriver:
     """One client's way to a server."""
 
+    gathers_units = True
+
     def __init__(
         self, loop: AbstractEventLoop, scheme: str, when_lost: Callable[["RemoteDriver"], None]
     ) -> None:

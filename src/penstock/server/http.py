@@ -16,6 +16,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.loop_mailbox import LoopMailbox
 from penstock.server.http_connection import Connection
 from penstock.server.http_exchange import Exchange
+from penstock.server.http_heads import Heads
 from penstock.server.http_publish import Publishing
 from penstock.server.http_pull import Seats
 from penstock.server.http_routes import Routes
@@ -67,6 +68,7 @@ class HttpListener:
         self.is_stopping = False
         self.is_ready = is_ready or _always_ready
         self.connections: dict[Connection, None] = {}
+        self.heads = Heads()
         self.refused_connections = 0
         self.requests = 0
         self._host, self._port, self._ssl = host, port, ssl

@@ -55,6 +55,8 @@ class Connection(asyncio.Protocol):
         self._head: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
         self._target = b""
+        self._whole: list[Exchange] = []
+        """Requests that became whole with the bytes that came last."""
         self._is_in_body = False
         self._is_refused = False
         self._is_ending = False
@@ -90,7 +92,15 @@ class Connection(asyncio.Protocol):
         """Bytes came."""
         if self._is_ending:
             return
+        is_start = self._exchange is None
+        if is_start:
+            known = self._take_known(data)
+            if known == len(data):
+                self._pause_when_full()
+                return
+            data = data[known:] if known else data
         self._head_bytes += 0 if self._is_in_body else len(data)
+        self._whole = []
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -102,6 +112,27 @@ class Connection(asyncio.Protocol):
                 self._refuse(_head_too_large())
         elif self._exchange is None:
             self._head_bytes = 0
+            if is_start and len(self._whole) == 1:
+                self.listener.heads.learn(data, self._whole[0])
+        self._pause_when_full()
+
+    def _take_known(self, data: bytes) -> int:
+        """Takes the first requests whose heads are known; returns how far they reach."""
+        at, listener = 0, self.listener
+        while at < len(data):
+            found = listener.heads.find(data, at)
+            if found is None:
+                break
+            known, start = found
+            at = start + known.length
+            exchange = Exchange.again(self, known, data[start:at])
+            exchange.is_close = listener.is_draining
+            listener.requests += 1
+            self.waiting.append(exchange)
+            self._handle(exchange)
+        return at
+
+    def _pause_when_full(self) -> None:
         if self._is_reading and len(self.waiting) >= WAITING_MAX:
             self._is_reading = False
             self._transport.pause_reading()
@@ -216,6 +247,7 @@ class Connection(asyncio.Protocol):
         if exchange.data is not None:
             return  # it was answered before its body came
         exchange.body = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._whole.append(exchange)
         self.waiting.append(exchange)
         self._handle(exchange)
 

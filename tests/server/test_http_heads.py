@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.server import http_heads
 from penstock.server.http_heads import Heads
-from tests.server.http_server import BASE, Server, read_answers, serving
+from tests.server.http_server import Server, read_answers, serving
 
 TARGET = b"POST /v1/topics/t/messages HTTP/1.1\r\nhost: x\r\n"
 GET = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -87,17 +87,19 @@ def test_known_heads_are_answered_as_parsed_ones(
 
 
 def test_a_head_is_known_from_its_second_time_on(server: Server) -> None:
+    target = TARGET.replace(b"/t/", b"/own/")
     with server.raw() as plain:
         for body in (b"1", b"2", b"3"):
-            plain.sendall(post(body))
+            plain.sendall(post(body, target=target))
             assert read_answers(plain, 1)[0].status == 200
     assert len(server.listener.heads) == 1
-    found = server.listener.heads.find(post(b"4"), 0)
+    whole = post(b"4", target=target)
+    found = server.listener.heads.find(whole, 0)
     assert found is not None
     assert found[0].message is not None
-    assert server.listener.heads.find(post(b"4")[:-1], 0) is None, "its body is not there"
-    bodies = [m["body"] for m in server.get(f"{BASE}/messages?limit=1000").json()["messages"]]
-    assert bodies[-3:] == ["1", "2", "3"]
+    assert server.listener.heads.find(whole[:-1], 0) is None, "its body is not there"
+    messages = server.get("/v1/topics/own/messages").json()["messages"]
+    assert [each["body"] for each in messages] == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(

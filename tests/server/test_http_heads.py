@@ -111,12 +111,20 @@ def test_a_head_is_known_from_its_second_time_on(server: Server) -> None:
         post(b"x", b"origin: https://example.org\r\n"),
         post().replace(b"HTTP/1.1", b"HTTP/1.0"),
         TARGET + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
-        post() + post(),
+        post(b"x\r\n\r\nyz" * 3).replace(b"\r\n", b"\n", 3).replace(b"\r\n\r\n", b"\n\n", 1),
+        GET.replace(b"\r\n", b"\n"),
     ],
 )
 def test_what_is_special_is_always_parsed(server: Server, data: bytes) -> None:
     assert ask(server, [data], 1)
     assert len(server.listener.heads) == 0
+
+
+def test_the_first_of_many_requests_in_one_piece_is_learned(server: Server) -> None:
+    assert [status for status, _ in ask(server, [GET + post() + post(b"xy")], 3)] == [200] * 3
+    assert len(server.listener.heads) == 1
+    assert ask(server, [GET + post() + post(b"xy")], 3)
+    assert len(server.listener.heads) == 2
 
 
 def test_a_delay_counts_from_each_request(server: Server) -> None:

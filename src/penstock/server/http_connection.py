@@ -55,8 +55,10 @@ class Connection(asyncio.Protocol):
         self._head: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
         self._target = b""
-        self._whole: list[Exchange] = []
-        """Requests that became whole with the bytes that came last."""
+        self._first: Exchange | None = None
+        self._begun = 0
+        """The first request that began with the bytes that came last, if it is whole, and how
+        many began."""
         self._is_in_body = False
         self._is_refused = False
         self._is_ending = False
@@ -100,7 +102,7 @@ class Connection(asyncio.Protocol):
                 return
             data = data[known:] if known else data
         self._head_bytes += 0 if self._is_in_body else len(data)
-        self._whole = []
+        self._first, self._begun = None, 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -112,8 +114,8 @@ class Connection(asyncio.Protocol):
                 self._refuse(_head_too_large())
         elif self._exchange is None:
             self._head_bytes = 0
-            if is_start and len(self._whole) == 1:
-                self.listener.heads.learn(data, self._whole[0])
+        if is_start and self._first is not None:
+            self.listener.heads.learn(data, self._first)
         self._pause_when_full()
 
     def _take_known(self, data: bytes) -> int:
@@ -164,6 +166,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
+        self._begun += 1
         if self._is_refused:
             return
         self._exchange = Exchange(self)
@@ -247,7 +250,8 @@ class Connection(asyncio.Protocol):
         if exchange.data is not None:
             return  # it was answered before its body came
         exchange.body = parts[0] if len(parts) == 1 else b"".join(parts)
-        self._whole.append(exchange)
+        if self._begun == 1:
+            self._first = exchange
         self.waiting.append(exchange)
         self._handle(exchange)
 

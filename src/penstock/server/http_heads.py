@@ -54,15 +54,18 @@ class Heads:
         return known, end
 
     def learn(self, data: bytes, exchange: "Exchange") -> None:
-        """Keeps the head of a request that was exactly these bytes, unless it is special."""
+        """Keeps the head of the request these bytes begin with, unless it is special."""
         found = data.find(END, 0, HEAD_BYTES_MAX)
         headers = exchange.headers
         is_special = exchange.is_old or exchange.is_close or not UNSAFE.isdisjoint(headers)
         if found < 0 or is_special:
             return
-        length = len(data) - found - len(END)
-        if int(headers.get("content-length", "0")) != length:
+        head = data[: found + len(END)]
+        length = int(headers.get("content-length", "0"))
+        # A line may end without a return; then the first empty line may be one of the body.
+        is_plain = head.count(b"\n") == head.count(b"\r\n")
+        if not is_plain or data[len(head) : len(head) + length] != exchange.body:
             return
         if len(self._known) >= HEADS_MAX:
             self._known.clear()
-        self._known[data[: found + len(END)]] = Known(exchange.model(), length)
+        self._known[head] = Known(exchange.model(), length)

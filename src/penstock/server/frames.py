@@ -65,6 +65,8 @@ class FramesListener:
         self.complaints = Complaints(log)
         self._empty: asyncio.Event | None = None
         self.mailbox: Any = None
+        self.heard: Callable[[Connection], None] = _nothing
+        """Told when a connection has handled what came."""
         self.time: Callable[[], float] = float
 
     @property
@@ -219,5 +221,5 @@ class GatheringMailbox(LoopMailbox):
             dirty.popitem()[0].flush()
 
 
-def _nothing() -> None:
-    """The loop is closed: its connections went with it."""
+def _nothing(_connection: Any = None) -> None:
+    """Nobody is told; or the loop is closed, and its connections went with it."""

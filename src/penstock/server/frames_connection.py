@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self.reader.took(nbytes)
         self._heard_at = self.listener.time()
         self.read()
+        self.listener.heard(self)
         self.flush()
 
     def eof_received(self) -> bool:

@@ -48,7 +48,6 @@ class LinesListener:
         self.broker = broker
         self.settings = settings or LinesSettings()
         self.language = Language(self.settings.commands)
-        self.greeting = say.text_line(greeting(self.language))
         self.mailbox: LoopMailbox
         self.publisher: LinePublisher
         self.linger_s = LINGER_S
@@ -85,6 +84,11 @@ class LinesListener:
         else:
             host, port = self._host, self._port
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def greeting(self) -> bytes:
+        """The first line of every connection."""
+        return say.text_line(greeting(self.language))
 
     # -- the life of a listener ------------------------------------------------------------------
 

@@ -23,8 +23,8 @@ FEW: Final = 2
 """A record, and one that rides along."""
 SLOW_S: Final = 0.003
 """A commit that took longer was too slow for a loop that others wait for."""
-REST_S: Final = 1.0
-"""After a slow one the loop leaves commits to the thread for so long."""
+REST: Final = 20
+"""After a slow one the loop leaves commits to the thread for so many times as long."""
 ROOM_BYTES: Final = 64 * KIB
 """With less room in the segment, the next one may have to be begun, which takes longer."""
 
@@ -102,8 +102,9 @@ class Inline:
         self.commits += 1
         for mailbox in self.mailboxes:
             mailbox.deliver()
-        if monotonic() - began > SLOW_S:
-            self._rests_until = monotonic() + REST_S
+        ended = monotonic()
+        if ended - began > SLOW_S:
+            self._rests_until = ended + (ended - began) * REST
 
 
 def has_one_message(engine: Engine) -> bool:

@@ -4,6 +4,7 @@ from asyncio import Task
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.server.http_pages import HTML, POLICY, problem_page
 from penstock.wire.rest import JSON, PROBLEM, REASONS, Refused, problem
 from penstock.wire.rest_path import split_target
 
@@ -142,7 +143,10 @@ class Exchange:
         status, body, headers = problem(error)
         if isinstance(error, Refused) and status in {400, 408, 413, 431, 501, 505}:
             self.is_close = self.is_close or error.code in CLOSING
-        self.reply(status, body, PROBLEM, headers)
+        if self.method == "GET" and self.accepts("text/html"):
+            self.reply(status, problem_page(body), HTML, {**headers, **POLICY})
+        else:
+            self.reply(status, body, PROBLEM, headers)
 
     def begin_stream(self, content_type: str, headers: Mapping[str, str]) -> None:
         """Begins an answer without an end that is known; it ends with the connection."""

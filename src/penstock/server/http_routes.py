@@ -13,7 +13,7 @@ import msgspec
 from penstock.broker.asking import answer_request
 from penstock.server.http_exchange import Exchange
 from penstock.server.http_metrics import prometheus
-from penstock.server.http_pages import POLICY, docs_page, index_page
+from penstock.server.http_pages import HTML, POLICY, docs_page, index_page
 from penstock.server.http_stream import stream
 from penstock.vocabulary import names
 from penstock.vocabulary import requests as q
@@ -35,7 +35,6 @@ Handler = Callable[[Exchange], Any]
 BULK_BYTES_MAX: Final = 16 * MIB
 JSON_BYTES_MAX: Final = 1 * MIB
 MANY: Final = frozenset({NDJSON, "application/ndjson", cloudevents.BATCH, cloudevents.STRUCTURED})
-HTML: Final = "text/html; charset=utf-8"
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 PREFLIGHT_METHODS: Final = "GET, PUT, POST, PATCH, DELETE"
 

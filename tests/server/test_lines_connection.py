@@ -307,6 +307,22 @@ async def _send(talker: Talker, data: bytes) -> None:
     await talker.writer.drain()
 
 
+def test_a_web_page_cannot_make_a_browser_send_commands(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "penstock.server")
+
+    async def scenario() -> None:
+        async with listening() as listener, await Talker.connect(listener) as browser:
+            body = b'pub t {"id":"1","priority":1,"msg":"forged"}\r\n'
+            await _send(browser, b"POST / HTTP/1.1\r\nHost: localhost:8000\r\n\r\n" + body)
+            assert (await browser.line()).startswith("error: this port speaks lines, not HTTP")
+            assert await browser.line() == ""
+            async with await Talker.connect(listener) as bob:
+                assert await bob.listed("topics") == []
+        assert "it speaks HTTP, not lines" in caplog.text
+
+    run(scenario)
+
+
 def test_a_line_that_does_not_end_ends_the_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

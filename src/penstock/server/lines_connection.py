@@ -18,7 +18,7 @@ from penstock.server.lines_queue import Flying, LineQueue
 from penstock.vocabulary import limits
 from penstock.vocabulary.errors import InvalidArgument, PenstockError
 from penstock.wire import line_reply as say
-from penstock.wire.line import Verb
+from penstock.wire.line import Verb, is_http
 from penstock.wire.line_event import parse_event
 from penstock.wire.line_splitter import LineSplitter, TooLong
 
@@ -204,9 +204,18 @@ class LineConnection(asyncio.Protocol):
                 self._send_acks()
             do(self, command)
         except InvalidArgument as error:
-            self.outbox.reply(say.refused(error.text))
+            if not topic and is_http(line):
+                self._refuse_http()
+            else:
+                self.outbox.reply(say.refused(error.text))
         except PenstockError as error:
             self.outbox.reply(say.error_line(error, topic))
+
+    def _refuse_http(self) -> None:
+        """A page that makes its visitor's browser send commands here must not get to the next."""
+        self.listener.complain(self, "it speaks HTTP, not lines")
+        text = "this port speaks lines, not HTTP, which has a port of its own; closing"
+        self.end(say.refused(text))
 
     def _publish(self) -> bool:
         """Takes all `pub` lines that stand one behind the other; False when there is none."""

@@ -109,6 +109,7 @@ def test_a_head_is_known_from_its_second_time_on(server: Server) -> None:
         post(b"x", b"connection: close\r\n"),
         post(b"x", b"penstock-header-long: " + b"x" * 1024 + b"\r\n"),
         post(b"x", b"origin: https://example.org\r\n"),
+        post(b"x", b"origin: http://x\r\n"),
         post().replace(b"HTTP/1.1", b"HTTP/1.0"),
         TARGET + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
         post(b"x\r\n\r\nyz" * 3).replace(b"\r\n", b"\n", 3).replace(b"\r\n\r\n", b"\n\n", 1),

@@ -17,8 +17,8 @@ HEADS_MAX: Final = 1_024
 """Heads that are kept; one more, and all are forgotten."""
 HEAD_BYTES_MAX: Final = 1 * KIB
 END: Final = b"\r\n\r\n"
-UNSAFE: Final = frozenset({"expect", "upgrade", "transfer-encoding"})
-"""Headers whose heads are always parsed."""
+UNSAFE: Final = frozenset({"expect", "upgrade", "transfer-encoding", "origin", "authorization"})
+"""Headers whose heads are always parsed; those about who may what, since settings may change."""
 
 
 class Known:

@@ -1,6 +1,9 @@
 from pathlib import Path
 
+import pytest
+
 from penstock.cli import stats
+from penstock.cli.output import Output
 from tests.cli.conftest import Penstock
 
 
@@ -32,6 +35,19 @@ def test_one_topic_in_numbers(penstock: Penstock) -> None:
 def test_without_a_store_there_are_no_numbers(penstock: Penstock, here: Path) -> None:
     assert penstock("stats").code == 3
     assert list(here.iterdir()) == []
+
+
+def test_a_new_store_was_never_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    report = {"is_clean": False, "torn_bytes": 0, "damages": [], "records": 0, "log_bytes": 0}
+    found = {
+        "health": {"status": "ok", "reasons": []}, "topics": 0, "subscriptions": 0, "consumers": 0,
+        "messages_held": 0, "disk_bytes": 0, "segments": 1, "spare_segments": 0, "live_bytes": 0,
+        "snapshots": 0, "records": 1, "recovery": report, "generation": 1,
+    }  # fmt: skip
+    stats.show(Output(), found)
+    assert "recovery         nothing, the store was new" in capsys.readouterr().out
+    stats.show(Output(), {**found, "generation": 2})
+    assert "the last stop was not clean" in capsys.readouterr().out
 
 
 def test_a_stop_that_was_not_clean_is_told() -> None:

@@ -103,6 +103,41 @@ def test_messages_that_come_together_are_refused_together(server: Server) -> Non
     assert [(a.status, a.json()["code"]) for a in answers] == [(503, "draining")] * 20
 
 
+def together(server: Server, *more: bytes) -> list[dict[str, Any]]:
+    """Publishes that arrive in one piece, each with these lines in its head."""
+    head = b"POST /v1/topics/t/messages HTTP/1.1\r\nhost: x\r\n%bcontent-length: 2\r\n\r\n%02d"
+    with server.raw() as plain:
+        plain.sendall(b"".join(head % (each, at) for at, each in enumerate(more)))
+        return [answer.json() for answer in read_answers(plain, len(more))]
+
+
+def test_an_id_that_comes_twice_together_is_stored_once(server: Server) -> None:
+    same = b"penstock-id: same\r\n"
+    found = together(server, b"", same, same, b"penstock-id: other\r\n", same)
+    assert [each["duplicate"] for each in found] == [False, False, True, False, True]
+    assert [each["offset"] for each in found] == [0, 1, 1, 2, 1]
+    assert [each["id"] for each in found[1:]] == ["same", "same", "other", "same"]
+    assert server.get(BASE).json()["published"] == 3
+
+
+def test_keys_that_come_together_go_to_their_partitions(server: Server) -> None:
+    server.put(BASE, {"partitions": 4})
+    keys = [b"penstock-key: k%d\r\npenstock-priority: %d\r\n" % (n % 7, n % 3) for n in range(40)]
+    found = together(server, *keys)
+    places: dict[int, list[int]] = {}
+    for number, each in enumerate(found):
+        places.setdefault(each["partition"], []).append(each["offset"])
+        assert each["partition"] == found[number % 7]["partition"]
+    assert len(places) > 1
+    assert all(offsets == list(range(len(offsets))) for offsets in places.values())
+
+
+def test_a_bad_message_among_good_ones_is_refused_alone(server: Server) -> None:
+    found = together(server, b"", b"penstock-id: %b\r\n" % (b"x" * 600), b"")
+    assert [each.get("code") for each in found] == [None, "too-large", None]
+    assert server.get(BASE).json()["published"] == 2
+
+
 def test_many_messages_of_which_some_are_known(server: Server) -> None:
     server.post(f"{BASE}/messages", b"x", penstock_id="2")
     lines = "\n".join(json.dumps({"body": "x", "id": str(n)}) for n in range(5))

@@ -307,6 +307,57 @@ async def _send(talker: Talker, data: bytes) -> None:
     await talker.writer.drain()
 
 
+def test_a_web_page_cannot_make_a_browser_send_commands(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "penstock.server")
+
+    async def scenario() -> None:
+        async with listening() as listener, await Talker.connect(listener) as browser:
+            body = b'pub t {"id":"1","priority":1,"msg":"forged"}\r\n'
+            await _send(browser, b"POST / HTTP/1.1\r\nHost: localhost:8000\r\n\r\n" + body)
+            assert (await browser.line()).startswith("error: this port speaks lines, not HTTP")
+            assert await browser.line() == ""
+            async with await Talker.connect(listener) as bob:
+                assert await bob.listed("topics") == []
+        assert "it speaks HTTP, not lines" in caplog.text
+
+    run(scenario)
+
+
+def test_a_line_that_does_not_end_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lines, "TICK_S", 0.05)
+    caplog.set_level(logging.WARNING, "penstock.server")
+
+    async def scenario() -> None:
+        async with (
+            listening(settings=LinesSettings(line_s=0.4)) as listener,
+            await Talker.connect(listener, "patient") as patient,
+            await Talker.connect(listener, "slow") as slow,
+        ):
+
+            async def trickle() -> None:
+                for byte in b"pub t " + b"x" * 1_000:
+                    slow.writer.write(bytes((byte,)))
+                    await asyncio.sleep(0.02)
+
+            trickling = asyncio.create_task(trickle())
+            for _ in range(4):  # one that ends its lines, and pauses between them, stays
+                await asyncio.sleep(0.2)
+                await _send(patient, b"to")
+                assert len(await patient.listed("pics")) == 0
+            assert await slow.line() == "error: the line did not end within 0.4 s; closing"
+            assert await slow.line() == ""
+            trickling.cancel()
+            assert "line client slow at 127.0.0.1" in caplog.text
+            assert "is let go: its line did not end within 0.4 s" in caplog.text
+            assert listener.counts()["let_go"] == 1
+            await slow.close()
+            await until(lambda: listener.counts()["connections"] == 1)
+
+    run(scenario)
+
+
 def test_a_client_that_reads_nothing_is_let_go_and_its_events_come_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

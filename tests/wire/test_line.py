@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.vocabulary.errors import InvalidArgument
-from penstock.wire.line import PARTS, WORDS, Command, Language, Verb
+from penstock.wire.line import PARTS, WORDS, Command, Language, Verb, is_http
 
 LANGUAGE = Language()
 
@@ -100,3 +100,17 @@ def test_any_line_is_a_command_or_a_reason(line: bytes) -> None:
     except InvalidArgument as error:
         found = error.text
     assert found.isprintable()
+
+
+@pytest.mark.parametrize(
+    "line", [b"GET / HTTP/1.1", b"POST /v1/topics HTTP/1.0", b"Host: localhost:8000", b"host:x"]
+)
+def test_a_request_is_known_by_its_lines(line: bytes) -> None:
+    assert is_http(line)
+
+
+@pytest.mark.parametrize(
+    "line", [b"GET", b"pub t {}", b"pub HTTP/1.1 {}", b"sub host:", b"localhost:"]
+)
+def test_a_command_is_no_request(line: bytes) -> None:
+    assert not is_http(line)

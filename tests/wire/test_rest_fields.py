@@ -2,10 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.batch import Batch
 from penstock.vocabulary.errors import InvalidArgument, TooLarge
 from penstock.wire.rest import Refused
-from penstock.wire.rest_fields import Fields, from_headers, partition_of, to_headers
+from penstock.wire.rest_fields import Fields, from_headers, to_headers
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=40)
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=20)
@@ -89,15 +88,3 @@ def test_a_bad_percent_sign_is_refused() -> None:
 def test_a_header_over_its_limit_is_too_large() -> None:
     with pytest.raises(TooLarge):
         read(penstock_key="k" * 1025)
-
-
-def test_a_message_becomes_a_batch_of_one() -> None:
-    view = Batch(Fields(b"x", "k", "i", {"a": "b"}, 3, 5, 6).encode())
-    assert (view.bodies, view.keys, view.ids, view.headers) == ([b"x"], ["k"], ["i"], [{"a": "b"}])
-
-
-def test_the_partition_is_that_of_the_key_else_of_the_id_else_of_the_turn() -> None:
-    by_key = partition_of(Fields(b"", "k", "other"), 7, 3)
-    assert by_key == partition_of(Fields(b"", "k"), 7, 4)
-    assert partition_of(Fields(b"", None, "k"), 7, 5) == by_key
-    assert partition_of(Fields(b""), 7, 9) == 2

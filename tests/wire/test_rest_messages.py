@@ -86,7 +86,9 @@ def test_receipts_of_a_batch_are_those_of_its_messages() -> None:
         Stored(17, Durability.WRITTEN, is_duplicate=False, kept=(1, 2)),
         Stored(None, Durability.SYNCED, is_duplicate=True),
     ):
-        made = [json.loads(each) for each in receipts('t"', 2, stored, 3, (b"\x01", 2, 14))]
+        made = [
+            json.loads(each) for each in receipts('t"', 2, stored, [None] * 3, (b"\x01", 2, 14))
+        ]
         assert [each["id"] for each in made] == ["01-2-e", "01-2-f", "01-2-10"]
         for at, each in enumerate(made):
             place, is_duplicate = place_of(stored, at)

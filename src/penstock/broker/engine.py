@@ -72,6 +72,8 @@ class Engine:
         """Subscriptions that wait for consumers attached before the broker stopped."""
         self.unsynced = Lock()
         """Held while a `written` publish counts and is not yet synced: snapshots wait for it."""
+        self.committing = Lock()
+        """Held by whoever commits."""
         self.applied_end = journal.log_end
         self.applied_records = journal.records
         self.pending_bytes = 0
@@ -156,6 +158,11 @@ class Engine:
     def has_pending(self) -> bool:
         """True when there is something to commit."""
         return bool(self._records or self._after)
+
+    @property
+    def waiting(self) -> list[Record]:
+        """What was submitted and no commit has taken."""
+        return self._records
 
     # -- commit ----------------------------------------------------------------------------------
 

@@ -109,12 +109,14 @@ class Threads:
                 if self._is_last:
                     return
                 if not self._commit_bell.sleep(IDLE_MARK_S) and not journal.is_marked:
-                    self._guard(journal.mark)
+                    with engine.committing:
+                        self._guard(journal.mark)
                 if not engine.has_pending:
                     continue
             if not engine.is_urgent:
                 self._linger()
-            self._guard(engine.commit_once)
+            with engine.committing:
+                self._guard(engine.commit_once)
 
     def _linger(self) -> None:
         """Acks wait a little for company, unless something urgent comes."""

@@ -63,7 +63,9 @@ def _store(found: dict[str, Any]) -> dict[str, str]:
         f"{found['spare_segments']} spare, {size(found['live_bytes'])} of it in use",
         "snapshots": number(found["snapshots"]),
         "records written": number(found["records"]),
-        "recovery": recovery_line(found["recovery"]),
+        "recovery": "nothing, the store was new"
+        if found.get("generation") == 1
+        else recovery_line(found["recovery"]),
     }
 
 

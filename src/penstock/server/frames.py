@@ -18,6 +18,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.loop_mailbox import LoopMailbox
 from penstock.server.frames_connection import Connection
 from penstock.server.frames_limits import EXECUTOR_THREADS, SWEEP_S, FramesLimits
+from penstock.server.rounds import Complaints, Rounds
 from penstock.wire import frames
 from penstock.wire.frames import Type
 from penstock.wire.frames_claims import encode_count
@@ -60,9 +61,12 @@ class FramesListener:
         self._server: asyncio.AbstractServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._executor: ThreadPoolExecutor | None = None
-        self._sweeping: asyncio.TimerHandle | None = None
+        self._rounds: Rounds | None = None
+        self.complaints = Complaints(log)
         self._empty: asyncio.Event | None = None
         self.mailbox: Any = None
+        self.heard: Callable[[Connection], None] = _nothing
+        """Told when a connection has handled what came."""
         self.time: Callable[[], float] = float
 
     @property
@@ -96,7 +100,7 @@ class FramesListener:
         except BaseException:
             self._executor.shutdown(wait=False)
             raise
-        self._sweeping = loop.call_later(SWEEP_S, self._sweep)
+        self._rounds = Rounds(loop, SWEEP_S, self._to_look_at, Connection.sweep)
 
     def _connection(self) -> Connection:
         return Connection(self)
@@ -119,8 +123,8 @@ class FramesListener:
         self._server = None
         self.is_draining = True
         server.close()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        if self._rounds is not None:
+            self._rounds.stop()
         self.mailbox.deliver()
         for connection in list(self.connections):
             connection.flush()
@@ -198,14 +202,9 @@ class FramesListener:
         assert self._loop is not None
         self._loop.call_later(delay_s, call)
 
-    def _sweep(self) -> None:
-        assert self._loop is not None
-        now = self.time()
-        for connection in list(self.connections):
-            connection.sweep(now)
-            if not connection.is_closed:
-                connection.flush()
-        self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+    def _to_look_at(self) -> set[Connection]:
+        self.complaints.sum_up(self.time())
+        return self.connections
 
 
 class GatheringMailbox(LoopMailbox):
@@ -222,5 +221,5 @@ class GatheringMailbox(LoopMailbox):
             dirty.popitem()[0].flush()
 
 
-def _nothing() -> None:
-    """The loop is closed: its connections went with it."""
+def _nothing(_connection: Any = None) -> None:
+    """Nobody is told; or the loop is closed, and its connections went with it."""

@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self.reader.took(nbytes)
         self._heard_at = self.listener.time()
         self.read()
+        self.listener.heard(self)
         self.flush()
 
     def eof_received(self) -> bool:
@@ -132,7 +133,8 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def _refuse_foreign(self, first: bytes) -> None:
-        log.info("%s does not speak the binary protocol: it was told so", self.peer)
+        text = f"{self.peer} does not speak the binary protocol: it was told so"
+        self.listener.complaints.say(self.listener.time(), text, logging.INFO)
         self._transport.write(frames_hello.refuse_foreign(first, self.listener.where))
         self.close()
 
@@ -207,16 +209,20 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- time ------------------------------------------------------------------------------------
 
-    def sweep(self, now: float) -> None:
-        """Looks whether the client keeps the limits of time."""
+    def sweep(self, now: float) -> bool:
+        """Looks whether the client keeps the limits of time; True when the connection was ended."""
         limits = self.limits
         if self.is_closed:
-            return
+            return False
         if self.session is None:
             if now - self._made_at > limits.handshake_s:
                 self._refuse_foreign(self.reader.first(FIRST_BYTES))
-            return
-        reason = self._slow_sender(now) or self._slow_reader(now)
+            return self.is_closed
+        reason = self._slow_sender(now)
+        if reason:
+            self._drop_politely(reason)
+            return True
+        reason = self._slow_reader(now)
         if not reason and now - self._heard_at > limits.lost_s and not self._holds:
             reason = f"nothing came for {limits.lost_s:.0f} s"
         if reason:
@@ -225,6 +231,8 @@ class Connection(asyncio.BufferedProtocol):
             self._asked_at = now
             self.reader.shrink()
             self.send(frames.frame(Type.PING, 0, encode_count(self.listener.wall())))
+            self.flush()
+        return bool(reason)
 
     def _slow_sender(self, now: float) -> str:
         reader, limits = self.reader, self.limits
@@ -262,14 +270,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def refuse(self, error: Exception, reason: str, number: int = 0) -> None:
         """Tells the client why, and ends the connection."""
-        log.warning("%s: the connection is closed: %s", self.peer, _safe(reason))
+        text = f"{self.peer}: the connection is closed: {_safe(reason)}"
+        self.listener.complaints.say(self.listener.time(), text)
         self.send(frames.frame(Type.ERROR, number, encode_error(error), frames.MORE))
+        self.flush()
+        self.close()
+
+    def _drop_politely(self, reason: str) -> None:
+        """Ends the connection of a client that may still read why."""
+        text = f"{self.peer}: dropped: {_safe(reason)}"
+        self.listener.complaints.say(self.listener.time(), text)
+        error = ProtocolError(f"{reason}: the connection is closed")
+        self.send(frames.frame(Type.ERROR, 0, encode_error(error), frames.MORE))
         self.flush()
         self.close()
 
     def drop(self, reason: str) -> None:
         """Ends the connection at once."""
-        log.warning("%s: dropped: %s", self.peer, _safe(reason))
+        text = f"{self.peer}: dropped: {_safe(reason)}"
+        self.listener.complaints.say(self.listener.time(), text)
         self.is_closed = True
         self._transport.abort()
 

@@ -16,15 +16,17 @@ from penstock.broker.broker import Broker
 from penstock.broker.loop_mailbox import LoopMailbox
 from penstock.server.http_connection import Connection
 from penstock.server.http_exchange import Exchange
+from penstock.server.http_heads import Heads
 from penstock.server.http_publish import Publishing
 from penstock.server.http_pull import Seats
 from penstock.server.http_routes import Routes
+from penstock.server.rounds import Complaints, Rounds
 from penstock.wire.rest import Refused
 from penstock.wire.rest_tokens import key_of
 
 SWEEP_S: Final = 0.25
-IDLE_SWEEPS: Final = 20
-"""How many sweeps lie between two looks at idle connections and consumers."""
+IDLE_SWEEP_S: Final = 5.0
+"""How often idle connections are looked for."""
 
 log = logging.getLogger("penstock.server")
 
@@ -67,13 +69,15 @@ class HttpListener:
         self.is_stopping = False
         self.is_ready = is_ready or _always_ready
         self.connections: dict[Connection, None] = {}
+        self.heads = Heads()
         self.refused_connections = 0
         self.requests = 0
         self._host, self._port, self._ssl = host, port, ssl
         self._server: asyncio.Server | None = None
         self._watched: dict[Connection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._sweeps = 0
+        self._rounds: list[Rounds] = []
+        self.complaints = Complaints(log)
         self._is_empty: asyncio.Future[None] | None = None
         """Done when the last connection is gone."""
         self._date: tuple[int, bytes] = (-1, b"")
@@ -107,6 +111,10 @@ class HttpListener:
             lambda: Connection(self), self._host, self._port, ssl=self._ssl, backlog=1024
         )
         self._timer = self.loop.call_later(SWEEP_S, self._sweep)
+        self._rounds = [
+            Rounds(self.loop, SWEEP_S, lambda: self._watched, self._check),
+            Rounds(self.loop, IDLE_SWEEP_S, lambda: self.connections, self._end_idle),
+        ]
 
     def drain(self) -> None:
         """Takes no new connections; every answer from now on is the last of its connection."""
@@ -128,6 +136,8 @@ class HttpListener:
         self.is_stopping = True
         if self._timer is not None:
             self._timer.cancel()
+        for rounds in self._rounds:
+            rounds.stop()
         for connection in list(self.connections):
             connection.abort()
         if self.connections:
@@ -167,16 +177,22 @@ class HttpListener:
     def _sweep(self) -> None:
         self._timer = self.loop.call_later(SWEEP_S, self._sweep)
         now = self.now()
-        for connection in list(self._watched):
-            if not connection.check(now):
-                self._watched.pop(connection, None)
-        self._sweeps += 1
-        if self._sweeps % IDLE_SWEEPS == 0:
-            for connection in list(self.connections):
-                idle = not connection.waiting and not connection.reading_since
-                if idle and now - connection.idle_since > self.settings.idle_s:
-                    connection.end()
+        self.complaints.sum_up(now)
         self.seats.sweep(now, self.settings.consumer_idle_s)
+
+    def _check(self, connection: Connection, now: float) -> bool:
+        """True when patience with a connection was lost."""
+        was_ending = connection.is_ending
+        if not connection.check(now):
+            self._watched.pop(connection, None)
+        return connection.is_ending and not was_ending
+
+    def _end_idle(self, connection: Connection, now: float) -> bool:
+        is_idle = not connection.waiting and not connection.reading_since
+        if not is_idle or now - connection.idle_since <= self.settings.idle_s:
+            return False
+        connection.end()
+        return True
 
     def keep(self, task: "asyncio.Task[Any]") -> None:
         """Keeps a task until it is done."""

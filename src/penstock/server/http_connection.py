@@ -55,9 +55,13 @@ class Connection(asyncio.Protocol):
         self._head: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
         self._target = b""
+        self._first: Exchange | None = None
+        self._begun = 0
+        """The first request that began with the bytes that came last, if it is whole, and how
+        many began."""
         self._is_in_body = False
         self._is_refused = False
-        self._is_ending = False
+        self.is_ending = False
         self._is_reading = True
         self._is_flushing = False
         self._room: asyncio.Future[None] | None = None
@@ -79,7 +83,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         """The connection is gone: nothing that waits can be answered."""
         self.listener.left(self)
-        self._is_ending = True
+        self.is_ending = True
         waiting, self.waiting = self.waiting, deque()
         for exchange in [*waiting, *([self._exchange] if self._exchange else [])]:
             _lose(exchange)
@@ -88,9 +92,17 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        if self._is_ending:
+        if self.is_ending:
             return
+        is_start = self._exchange is None
+        if is_start:
+            known = self._take_known(data)
+            if known == len(data):
+                self._pause_when_full()
+                return
+            data = data[known:] if known else data
         self._head_bytes += 0 if self._is_in_body else len(data)
+        self._first, self._begun = None, 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -102,6 +114,31 @@ class Connection(asyncio.Protocol):
                 self._refuse(_head_too_large())
         elif self._exchange is None:
             self._head_bytes = 0
+        if is_start:
+            self._learn(data)
+        self._pause_when_full()
+
+    def _take_known(self, data: bytes) -> int:
+        """Takes the first requests whose heads are known; returns how far they reach."""
+        at, listener = 0, self.listener
+        while at < len(data):
+            found = listener.heads.find(data, at)
+            if found is None:
+                break
+            known, start = found
+            at = start + known.length
+            exchange = Exchange.again(self, known, data[start:at])
+            exchange.is_close = listener.is_draining
+            listener.requests += 1
+            self.waiting.append(exchange)
+            self._handle(exchange)
+        return at
+
+    def _learn(self, data: bytes) -> None:
+        if self._first is not None:
+            self.listener.heads.learn(data, self._first)
+
+    def _pause_when_full(self) -> None:
         if self._is_reading and len(self.waiting) >= WAITING_MAX:
             self._is_reading = False
             self._transport.pause_reading()
@@ -133,6 +170,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
+        self._begun += 1
         if self._is_refused:
             return
         self._exchange = Exchange(self)
@@ -216,6 +254,8 @@ class Connection(asyncio.Protocol):
         if exchange.data is not None:
             return  # it was answered before its body came
         exchange.body = parts[0] if len(parts) == 1 else b"".join(parts)
+        if self._begun == 1:
+            self._first = exchange
         self.waiting.append(exchange)
         self._handle(exchange)
 
@@ -291,7 +331,7 @@ class Connection(asyncio.Protocol):
             self.end()
         elif not waiting:
             self.idle_since = self.listener.now()
-            if self._is_ending or (self.listener.is_draining and not self.reading_since):
+            if self.is_ending or (self.listener.is_draining and not self.reading_since):
                 self.end()
         self._read_on()
 
@@ -312,7 +352,7 @@ class Connection(asyncio.Protocol):
         return self._transport is None or self._transport.is_closing()
 
     def _read_on(self) -> None:
-        may_read = not (self._is_ending or self.blocked_since or len(self.waiting) >= WAITING_MAX)
+        may_read = not (self.is_ending or self.blocked_since or len(self.waiting) >= WAITING_MAX)
         if not self._is_reading and may_read and not self._is_gone:
             self._is_reading = True
             self._transport.resume_reading()
@@ -321,17 +361,17 @@ class Connection(asyncio.Protocol):
 
     def _end_after_answers(self) -> None:
         """No more requests; the connection ends when those that came are answered."""
-        self._is_ending = True
+        self.is_ending = True
         if not self.waiting:
             self.end()
 
     def _stop_reading(self) -> None:
         """What follows is thrown away, for a while, so that the client reads our answer."""
-        self._is_ending = True
+        self.is_ending = True
 
     def end(self) -> None:
         """Sends what is written and ends the connection."""
-        self._is_ending = True
+        self.is_ending = True
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -352,6 +392,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Ends the connection at once."""
+        self.is_ending = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -359,10 +400,10 @@ class Connection(asyncio.Protocol):
         """Loses patience where it is due; False when there is nothing to watch any more."""
         limits = self.listener.settings
         if self.blocked_since and now - self.blocked_since > limits.write_s:
-            log.warning("%s takes nothing for %g s and is dropped", self.peer, limits.write_s)
+            self._complain(f"takes nothing for {limits.write_s:g} s and is dropped")
             self.abort()
             return False
-        if self._is_ending or not self.reading_since:
+        if self.is_ending or not self.reading_since:
             return bool(self.blocked_since)
         if not self._is_in_body:
             if now - self.reading_since > limits.head_s:
@@ -372,11 +413,14 @@ class Connection(asyncio.Protocol):
         return True
 
     def _time_out(self, text: str) -> None:
-        log.warning("%s is too slow and is dropped: %s", self.peer, text)
+        self._complain(f"is too slow and is dropped: {text}")
         if self.waiting:
             self.abort()
         else:
             self._refuse(Refused(408, "request-timeout", text))
+
+    def _complain(self, text: str) -> None:
+        self.listener.complaints.say(self.listener.now(), f"{self.peer} {text}")
 
 
 async def _run(exchange: Exchange, work: Any) -> None:

@@ -4,17 +4,24 @@ from asyncio import Task
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.server.http_pages import HTML, POLICY, problem_page
 from penstock.wire.rest import JSON, PROBLEM, REASONS, Refused, problem
 from penstock.wire.rest_path import split_target
 
 if TYPE_CHECKING:
     from penstock.server.http_connection import Connection
+    from penstock.server.http_heads import Known
 
 LINES: Final = {
     status: f"HTTP/1.1 {status} {reason}\r\n".encode() for status, reason in REASONS.items()
 }
+OK: Final = 200
+_OK_LINE: Final = LINES[OK]
 _JSON_HEAD: Final = b"content-type: application/json\r\ncontent-length: "
 WITHOUT_BODY: Final = frozenset({204, 304})
+_OF_HEAD: Final = (
+    "method", "path", "query", "names", "headers", "route", "handler", "limit", "is_head", "origin",
+)  # fmt: skip
 
 
 class Exchange:
@@ -25,8 +32,8 @@ class Exchange:
 
     __slots__ = (
         "body", "connection", "data", "handler", "headers", "is_close", "is_head", "is_old",
-        "is_patient", "is_streaming", "limit", "method", "names", "on_lost", "origin", "path",
-        "query", "route", "task",
+        "is_patient", "is_streaming", "known", "limit", "method", "names", "on_lost", "origin",
+        "path", "query", "route", "task",
     )  # fmt: skip
 
     def __init__(self, connection: "Connection") -> None:
@@ -59,6 +66,27 @@ class Exchange:
         self.origin = ""
         """The other site whose page asks, and may."""
         self.task: Task[None] | None = None
+        self.known: Known | None = None
+        """Its head, when one of the same bytes came before."""
+
+    @classmethod
+    def again(cls, connection: "Connection", known: "Known", body: bytes) -> "Exchange":
+        """One more request with a known head."""
+        new, first = cls(connection), known.first
+        new.known, new.body = known, body
+        new.method, new.path, new.query, new.names = (
+            first.method, first.path, first.query, first.names,
+        )  # fmt: skip
+        new.headers, new.route, new.handler = first.headers, first.route, first.handler
+        new.limit, new.is_head, new.origin = first.limit, first.is_head, first.origin
+        return new
+
+    def model(self) -> "Exchange":
+        """What its head said, without the rest."""
+        from_head = Exchange.__new__(Exchange)
+        for name in _OF_HEAD:
+            setattr(from_head, name, getattr(self, name))
+        return from_head
 
     def aim(self, target: bytes) -> None:
         """Notes the address. Raises Refused."""
@@ -81,6 +109,13 @@ class Exchange:
         assert self.data is None, "a request is answered once"
         listener = self.connection.listener
         self.is_close = self.is_close or listener.is_draining
+        is_special = headers or self.is_close or self.is_old or self.is_head or self.origin
+        if status == OK and content_type is JSON and not is_special:
+            self.data = b"%b%b%b%d\r\n\r\n%b" % (
+                _OK_LINE, listener.date(), _JSON_HEAD, len(body), body,
+            )  # fmt: skip
+            self.connection.answered()
+            return
         head = [LINES[status], listener.date()]
         if status in WITHOUT_BODY:
             body = b""
@@ -108,7 +143,10 @@ class Exchange:
         status, body, headers = problem(error)
         if isinstance(error, Refused) and status in {400, 408, 413, 431, 501, 505}:
             self.is_close = self.is_close or error.code in CLOSING
-        self.reply(status, body, PROBLEM, headers)
+        if self.method == "GET" and self.accepts("text/html"):
+            self.reply(status, problem_page(body), HTML, {**headers, **POLICY})
+        else:
+            self.reply(status, body, PROBLEM, headers)
 
     def begin_stream(self, content_type: str, headers: Mapping[str, str]) -> None:
         """Begins an answer without an end that is known; it ends with the connection."""

@@ -1,9 +1,17 @@
-"""The two pages people look at: a way in, and the documentation. Both need nothing from outside."""
+"""The pages people look at: a way in, the documentation, and what went wrong.
 
+They need nothing from outside.
+"""
+
+import re
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+HTML: Final = "text/html; charset=utf-8"
 FOLDER: Final = Path(__file__).parent / "pages"
 POLICY: Final = {
     "content-security-policy": (
@@ -31,3 +39,13 @@ def index_page(address: str) -> bytes:
 def docs_page() -> bytes:
     """Every address, shown from the OpenAPI document."""
     return _page("docs.html").encode()
+
+
+def problem_page(body: bytes) -> bytes:
+    """What went wrong, for whoever opened an address in a browser; `body` is what programs get."""
+    said = msgspec.json.decode(body)
+    said["body"] = msgspec.json.format(body, indent=2).decode()
+    page = re.sub(
+        r"{{(\w+)}}", lambda name: escape(str(said.get(name[1], ""))), _page("problem.html")
+    )
+    return page.encode()

@@ -10,15 +10,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from penstock.batch import encode_many
 from penstock.broker.broker import Broker
 from penstock.broker.loop_mailbox import LoopMailbox
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import PenstockError, PublisherForgotten, StaleMap, Unavailable
 from penstock.vocabulary.limits import MIB, PENDING_BYTES_MAX
-from penstock.wire.rest_fields import Fields, partition_of
-from penstock.wire.rest_lines import Bulk, Parcel, pack
-from penstock.wire.rest_messages import bulk_receipt, receipt, receipts
+from penstock.wire.rest_fields import Fields
+from penstock.wire.rest_lines import Bulk, Parcel, bulk, pack
+from penstock.wire.rest_messages import bulk_receipt, receipts
 
 TOPICS_MAX: Final = 100_000
 """Topics whose numbers are remembered; the oldest is given up under a new epoch."""
@@ -26,8 +25,6 @@ RETRIES_MAX: Final = 5
 GATHER_COUNT: Final = 1_000
 GATHER_BYTES: Final = 1 * MIB
 """Messages that go together are at most about so many."""
-PLAIN: Final = Fields(None)[1:]
-"""What a message has besides its body when it has nothing."""
 
 Answer = Callable[[Any], None]
 
@@ -44,12 +41,12 @@ class Route:
 
 
 class Gathered:
-    """Plain messages for one topic that came in the same round of the loop: they go together."""
+    """Messages for one topic that came in the same round of the loop: they go together."""
 
-    __slots__ = ("bodies", "replies", "size")
+    __slots__ = ("messages", "replies", "size")
 
     def __init__(self) -> None:
-        self.bodies: list[bytes] = []
+        self.messages: list[Fields] = []
         self.replies: list[Answer] = []
         self.size = 0
 
@@ -69,84 +66,69 @@ class Publishing:
         self._gathered: dict[str, Gathered] = {}
 
     def publish(self, topic: str, fields: Fields, reply: Answer) -> None:
-        """Stores one message; `reply` gets its receipt as JSON, or an error, which is also raised.
+        """Stores one checked message; `reply` gets its receipt as JSON, or an error.
 
-        What is only a body waits for others until the end of this round of the loop.
+        It waits for others until the end of this round of the loop.
         """
-        body = fields.body
-        if body is not None and fields[1:] == PLAIN:
-            self._gather(topic, body, reply)
-            return
-        if topic in self._gathered:
-            self._send_gathered(topic)  # what came first goes first
-        batch = fields.encode()
-        self._when_room(reply, lambda: self._publish_one(topic, fields, batch, reply, 0))
-
-    def _publish_one(
-        self, topic: str, fields: Fields, batch: bytes, reply: Answer, tries: int
-    ) -> None:
-        route, partitions = self._route(topic)
-        route.turn += 1
-        partition = partition_of(fields, partitions, route.turn)
-        source: list[Any] = []
-
-        def answer(stored: Any) -> None:
-            if isinstance(stored, StaleMap) and tries < RETRIES_MAX:
-                _try(reply, lambda: self._publish_one(topic, fields, batch, reply, tries + 1))
-            elif isinstance(stored, Exception):
-                reply(stored)
-            else:
-                place = (self.id, source[0], source[1])
-                reply(receipt(topic, partition, stored, fields.id, place))
-
-        source.extend(self._send(topic, route, Parcel(partition, batch, (0,)), answer))
-
-    def _gather(self, topic: str, body: bytes, reply: Answer) -> None:
         gathered = self._gathered.get(topic)
         if gathered is None:
             gathered = self._gathered[topic] = Gathered()
             self._loop.call_soon(self._send_gathered, topic)
-        gathered.bodies.append(body)
+        gathered.messages.append(fields)
         gathered.replies.append(reply)
-        gathered.size += len(body)
-        if len(gathered.bodies) >= GATHER_COUNT or gathered.size >= GATHER_BYTES:
+        if fields.body is not None:
+            gathered.size += len(fields.body)
+        if len(gathered.messages) >= GATHER_COUNT or gathered.size >= GATHER_BYTES:
             self._send_gathered(topic)
 
     def _send_gathered(self, topic: str) -> None:
         gathered = self._gathered.pop(topic, None)
         if gathered is None:
             return  # it was full, or something had to go behind it
-        batch = encode_many(gathered.bodies)
-
-        def refuse(error: Any) -> None:
-            for reply in gathered.replies:
-                reply(error)
-
-        go = partial(self._publish_gathered, topic, gathered, batch, refuse, 0)
-        _try(refuse, lambda: self._when_room(refuse, go))
+        messages, replies = gathered.messages, gathered.replies
+        go = partial(self._publish_gathered, topic, messages, replies, 0)
+        self._when_room(partial(_answer_all, replies), go)
 
     def _publish_gathered(
-        self, topic: str, gathered: Gathered, batch: bytes, refuse: Answer, tries: int
+        self, topic: str, messages: list[Fields], replies: list[Answer], tries: int
     ) -> None:
-        route, partitions = self._route(topic)
-        route.turn += 1
-        partition = route.turn % partitions
+        try:
+            route, partitions = self._route(topic)
+            route.turn += 1
+            size = sum(len(each.body) for each in messages if each.body is not None)
+            parcels = pack(bulk(messages, size), partitions, route.turn)
+        except PenstockError as error:
+            _answer_all(replies, error)
+            return
+        for parcel in parcels:
+            self._publish_parcel(topic, route, parcel, (messages, replies), tries)
+
+    def _publish_parcel(
+        self, topic: str, route: Route, parcel: Parcel,
+        whole: tuple[list[Fields], list[Answer]], tries: int,
+    ) -> None:  # fmt: skip
+        messages, replies = whole
+        if len(parcel.indexes) < len(messages):
+            messages = [messages[index] for index in parcel.indexes]
+            replies = [replies[index] for index in parcel.indexes]
         source: list[int] = []
 
         def answer(stored: Any) -> None:
             if isinstance(stored, StaleMap) and tries < RETRIES_MAX:
-                again = partial(self._publish_gathered, topic, gathered, batch, refuse, tries + 1)
-                _try(refuse, again)
+                self._publish_gathered(topic, messages, replies, tries + 1)
             elif isinstance(stored, Exception):
-                refuse(stored)
+                _answer_all(replies, stored)
             else:
                 place = (self.id, source[0], source[1])
-                made = receipts(topic, partition, stored, len(gathered.replies), place)
-                for reply, said in zip(gathered.replies, made, strict=True):
+                ids = [each.id for each in messages]
+                made = receipts(topic, parcel.partition, stored, ids, place)
+                for reply, said in zip(replies, made, strict=True):
                     reply(said)
 
-        parcel = Parcel(partition, batch, range(len(gathered.bodies)))
-        source.extend(self._send(topic, route, parcel, answer))
+        try:
+            source.extend(self._send(topic, route, parcel, answer))
+        except PenstockError as error:
+            answer(error)
 
     async def publish_many(self, topic: str, found: Bulk, loop: AbstractEventLoop) -> bytes:
         """Stores many messages; returns their receipt as JSON.
@@ -240,6 +222,11 @@ def _try(reply: Answer, go: Callable[[], None]) -> None:
         go()
     except PenstockError as error:
         reply(error)
+
+
+def _answer_all(replies: list[Answer], answer: Any) -> None:
+    for reply in replies:
+        reply(answer)
 
 
 def _settle(future: "Future[Any]") -> Answer:

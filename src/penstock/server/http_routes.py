@@ -5,6 +5,7 @@ run in an executor, so that no request holds up another.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from penstock.broker.asking import answer_request
 from penstock.server.http_exchange import Exchange
 from penstock.server.http_metrics import prometheus
-from penstock.server.http_pages import POLICY, docs_page, index_page
+from penstock.server.http_pages import HTML, POLICY, docs_page, index_page
 from penstock.server.http_stream import stream
 from penstock.vocabulary import names
 from penstock.vocabulary import requests as q
@@ -22,7 +23,7 @@ from penstock.vocabulary.records import Cause
 from penstock.wire import cloudevents
 from penstock.wire import rest_requests as r
 from penstock.wire.rest import JSON, NDJSON, Refused
-from penstock.wire.rest_fields import from_headers
+from penstock.wire.rest_fields import Fields, from_headers
 from penstock.wire.rest_lines import bulk, read_lines
 from penstock.wire.rest_messages import Piece, events, looked_at, shown
 from penstock.wire.rest_openapi import document
@@ -34,7 +35,6 @@ Handler = Callable[[Exchange], Any]
 BULK_BYTES_MAX: Final = 16 * MIB
 JSON_BYTES_MAX: Final = 1 * MIB
 MANY: Final = frozenset({NDJSON, "application/ndjson", cloudevents.BATCH, cloudevents.STRUCTURED})
-HTML: Final = "text/html; charset=utf-8"
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 PREFLIGHT_METHODS: Final = "GET, PUT, POST, PATCH, DELETE"
 
@@ -222,6 +222,12 @@ class Routes:
 
     def _publish(self, exchange: Exchange) -> Any:
         topic, headers = exchange.names["topic"], exchange.headers
+        known = exchange.known
+        if known is not None and known.message is not None:
+            self._publishing.publish(
+                topic, Fields(exchange.body, *known.message), partial(_receive, exchange)
+            )
+            return None
         kind = exchange.content_type
         now = self._broker.engine.clock.wall()
         if kind in MANY and kind != cloudevents.STRUCTURED:
@@ -233,14 +239,9 @@ class Routes:
             fields = cloudevents.from_binary(headers, exchange.body, now)
         else:
             fields = from_headers(headers, exchange.body, now)
-
-        def reply(answer: Any) -> None:
-            if isinstance(answer, Exception):
-                exchange.fail(answer)
-            else:
-                exchange.reply(200, answer)
-
-        self._publishing.publish(topic, fields, reply)
+            if known is not None and fields.body is not None and not any(fields[5:]):
+                known.message = fields[1:]
+        self._publishing.publish(topic, fields, partial(_receive, exchange))
         return None
 
     async def _publish_many(self, exchange: Exchange, topic: str, kind: str, now: int) -> None:
@@ -382,6 +383,14 @@ class Routes:
             )
         )  # fmt: skip
         exchange.reply(200, _encode(answer))
+
+
+def _receive(exchange: Exchange, answer: Any) -> None:
+    """Answers a publish."""
+    if isinstance(answer, Exception):
+        exchange.fail(answer)
+    else:
+        exchange.reply(200, answer)
 
 
 def _place(exchange: Exchange) -> tuple[str, str]:

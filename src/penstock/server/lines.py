@@ -15,9 +15,11 @@ from penstock.server.lines_connection import LineConnection
 from penstock.server.lines_publishing import LinePublisher
 from penstock.server.lines_queue import ANONYMOUS, BEGINNING, LineQueue, Views
 from penstock.server.lines_settings import LinesSettings
+from penstock.server.rounds import Complaints, Rounds
 from penstock.vocabulary.limits import OUT_BYTES_MAX
 from penstock.wire import line_reply as say
 from penstock.wire.line import Language
+from penstock.wire.line_help import greeting
 
 log = logging.getLogger("penstock.server")
 
@@ -59,6 +61,10 @@ class LinesListener:
         self._named: dict[str, LineConnection] = {}
         self._watched: dict[LineConnection, tuple[float, int]] = {}
         """Clients that do not read: since when, and how much the socket had not taken then."""
+        self._begun: dict[LineConnection, None] = {}
+        """Clients that have begun a line and not ended it."""
+        self._rounds: Rounds | None = None
+        self._complaints = Complaints(log)
         self._threads: set[asyncio.Future[Any]] = set()
         """What is done in threads just now."""
         self._gone = asyncio.Event()
@@ -79,6 +85,11 @@ class LinesListener:
             host, port = self._host, self._port
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
+    @property
+    def greeting(self) -> bytes:
+        """The first line of every connection."""
+        return say.text_line(greeting(self.language))
+
     # -- the life of a listener ------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -92,6 +103,7 @@ class LinesListener:
         )
         self._port = self._server.sockets[0].getsockname()[1]
         self._tick = self._loop.call_later(TICK_S, self._on_tick)
+        self._rounds = Rounds(self._loop, TICK_S, lambda: self._begun, self._end_slow)
 
     def drain(self) -> None:
         """Takes no new connections and commands; each client is told, and gets its answers."""
@@ -117,6 +129,8 @@ class LinesListener:
             return
         if self._tick is not None:
             self._tick.cancel()
+        if self._rounds is not None:
+            self._rounds.stop()
         await self._all_gone(STOP_S)
         for connection in list(self._connections):
             connection.abort()
@@ -147,7 +161,8 @@ class LinesListener:
         self._accepted += 1
         most = self.settings.connections_max
         if len(self._connections) > most:
-            log.warning("line client at %s is refused: there are %d already", connection.peer, most)
+            text = f"line client at {connection.peer} is refused: there are {most} already"
+            self._complaints.say(self._loop.time(), text)
             return say.text_line(f"closing: there are {most} connections already; try later")
         if self._is_draining:
             return say.text_line("closing: the broker is stopping; connect again in a moment")
@@ -157,6 +172,7 @@ class LinesListener:
         """A connection is gone."""
         self._connections.pop(connection, None)
         self._watched.pop(connection, None)
+        self._begun.pop(connection, None)
         if self._named.get(connection.client_id) is connection:
             del self._named[connection.client_id]
         self._note_gone()
@@ -235,8 +251,32 @@ class LinesListener:
         """It reads again."""
         self._watched.pop(connection, None)
 
+    def begun(self, connection: LineConnection) -> float:
+        """A client began a line; returns when."""
+        self._begun[connection] = None
+        return self._loop.time()
+
+    def finished(self, connection: LineConnection) -> None:
+        """It has ended every line it began."""
+        self._begun.pop(connection, None)
+
+    def _end_slow(self, connection: LineConnection, now: float) -> bool:
+        line_s = self.settings.line_s
+        if connection not in self._begun or now - connection.begun_at < line_s:
+            return False
+        del self._begun[connection]
+        self._let_go += 1
+        connection.end_slow(line_s)
+        return True
+
+    def complain(self, connection: LineConnection, why: str) -> None:
+        """Logs why a client was let go."""
+        text = f"line client {connection.client_id} at {connection.peer} is let go: {why}"
+        self._complaints.say(self._loop.time(), text)
+
     def _on_tick(self) -> None:
         now = self._loop.time()
+        self._complaints.sum_up(now)
         for connection, (since, unread) in list(self._watched.items()):
             left = connection.unread_bytes
             if left < unread:

@@ -18,9 +18,8 @@ from penstock.server.lines_queue import Flying, LineQueue
 from penstock.vocabulary import limits
 from penstock.vocabulary.errors import InvalidArgument, PenstockError
 from penstock.wire import line_reply as say
-from penstock.wire.line import Verb
+from penstock.wire.line import Verb, is_http
 from penstock.wire.line_event import parse_event
-from penstock.wire.line_help import greeting
 from penstock.wire.line_splitter import LineSplitter, TooLong
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ class LineConnection(asyncio.Protocol):
         self.queues: dict[str, LineQueue] = {}
         self.outbox = Outbox()
         self.peer = ""
+        self.begun_at = 0.0
+        """When the line began whose end has not come; 0 = none has."""
         self._splitter = LineSplitter(listener.settings.line_bytes_max)
         self._lines: deque[bytes | TooLong | None] = deque()
         """What was read and not done; None = the client says nothing more."""
@@ -76,17 +77,26 @@ class LineConnection(asyncio.Protocol):
         if refusal:
             self.end(refusal)
         else:
-            self.outbox.reply(say.text_line(greeting(self.listener.language)))
+            self.outbox.reply(self.listener.greeting)
             self.write()
 
     def data_received(self, data: bytes) -> None:
         if self._is_ending:
             return
-        self._lines.extend(self._splitter.feed(data))
-        answers = self._splitter.answers()
+        splitter = self._splitter
+        lines = splitter.feed(data)
+        if splitter.has_begun:
+            if lines or not self.begun_at:
+                self.begun_at = self.listener.begun(self)
+        elif self.begun_at:
+            self.begun_at = 0.0
+            self.listener.finished(self)
+        answers = splitter.answers()
         if answers and self._transport is not None:
             self._transport.write(answers)
-        self.work()
+        if lines:  # a piece of a line changes nothing
+            self._lines.extend(lines)
+            self.work()
 
     def eof_received(self) -> bool:
         """The client says nothing more: what it said is done, then the connection ends."""
@@ -122,9 +132,15 @@ class LineConnection(asyncio.Protocol):
 
     def drop(self, why: str) -> None:
         """Ends a connection that would harm others; the log says why."""
-        log.warning("line client %s at %s is let go: %s", self.client_id, self.peer, why)
+        self.listener.complain(self, why)
         if self._transport is not None:
             self._transport.abort()
+
+    def end_slow(self, seconds: float) -> None:
+        """Ends a connection whose line does not end."""
+        why = f"its line did not end within {seconds:g} s"
+        self.listener.complain(self, why)
+        self.end(say.refused(f"the line did not end within {seconds:g} s; closing"))
 
     def abort(self) -> None:
         """Ends at once, whatever there is to say."""
@@ -188,9 +204,18 @@ class LineConnection(asyncio.Protocol):
                 self._send_acks()
             do(self, command)
         except InvalidArgument as error:
-            self.outbox.reply(say.refused(error.text))
+            if not topic and is_http(line):
+                self._refuse_http()
+            else:
+                self.outbox.reply(say.refused(error.text))
         except PenstockError as error:
             self.outbox.reply(say.error_line(error, topic))
+
+    def _refuse_http(self) -> None:
+        """A page that makes its visitor's browser send commands here must not get to the next."""
+        self.listener.complain(self, "it speaks HTTP, not lines")
+        text = "this port speaks lines, not HTTP, which has a port of its own; closing"
+        self.end(say.refused(text))
 
     def _publish(self) -> bool:
         """Takes all `pub` lines that stand one behind the other; False when there is none."""

@@ -23,6 +23,8 @@ class LinesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     )
     """Topics one connection may subscribe to."""
     line_bytes_max: Annotated[int, Meta(ge=64, le=limits.LINE_BYTES_MAX)] = limits.LINE_BYTES_MAX
+    line_s: Annotated[float, Meta(gt=0)] = 60.0
+    """A line must be whole this long after its first byte; people type, so it is long."""
     write_stall_s: Annotated[float, Meta(gt=0)] = 10.0
     """A client that reads nothing for so long, while much waits for it, is let go."""
 

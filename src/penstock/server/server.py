@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
+from penstock.broker.inline import Inline
 from penstock.broker.loop_mailbox import LoopMailbox
 from penstock.server.frames import FramesListener
 from penstock.server.http import HttpListener
@@ -60,6 +61,7 @@ class Server:
         self._why: str | None = "the store is being recovered"
         """Why it is not ready."""
         self._waiting: WaitingRoom | None = None
+        self._inline: Inline | None = None
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -94,10 +96,15 @@ class Server:
         """Listens everywhere, also on a Unix socket bound to `path`. Raises OSError."""
         await self._end_waiting()
         self.listeners = []
+        assert self.broker is not None
+        self._inline = Inline(self.broker.engine, asyncio.get_running_loop())
         try:
             for listener in self._made(unix, path):
                 await listener.start()
                 self.listeners.append(listener)
+                if isinstance(listener, FramesListener):
+                    listener.heard = self._inline.heard
+                    self._inline.mailboxes.append(listener.mailbox)
         except BaseException:
             for listener in self.listeners:
                 await listener.stop()
@@ -214,6 +221,8 @@ class Server:
         for listener in self.listeners:
             await listener.stop()
         self.listeners = []
+        if self._inline is not None:
+            self._inline.stop()
         broker, self.broker = self.broker, None
         if broker is not None:
             self._before_close()

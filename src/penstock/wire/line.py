@@ -5,6 +5,7 @@ A line is split at single spaces into at most three parts, so that the last one 
     pub <topic> <event>      ack <topic> <id>      id <name>      topics
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
@@ -135,6 +136,12 @@ class Language:
         return f"unknown command: {printable(word)}; {hint}type {self.word(Verb.HELP)} for a list"
 
 
+def is_http(line: bytes) -> bool:
+    """True for the first line of an HTTP request, or its most usual header."""
+    return _HTTP.match(line) is not None
+
+
+_HTTP: Final = re.compile(rb"[A-Z]{3,10} \S+ HTTP/\d|host:", re.IGNORECASE)
 _WORD_MAX: Final = 32
 """Longer words are compared by their beginning; a word in the settings is no longer either."""
 

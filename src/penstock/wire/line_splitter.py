@@ -46,14 +46,19 @@ class LineSplitter:
         """How much is kept of the line that has begun."""
         return self._size
 
+    @property
+    def has_begun(self) -> bool:
+        """True when a line has begun and not ended, also one that is too long."""
+        return self._size > 0 or self._is_skipping or bool(self._telnet)
+
     def feed(self, data: bytes) -> list[bytes | TooLong]:
         """The lines that are whole now, without their ends."""
         if self._telnet or IAC in data:
             data = self._without_telnet(data)
-        first, *rest = data.split(b"\n")
-        if not rest:
-            self._begin(first)
+        if b"\n" not in data:  # the usual case of a client that sends byte by byte
+            self._begin(data)
             return []
+        first, *rest = data.split(b"\n")
         found: list[bytes | TooLong] = [self._finish(first)]
         *whole, last = rest
         longest = self._bytes_max

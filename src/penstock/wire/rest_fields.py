@@ -6,8 +6,7 @@ from datetime import datetime
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
-from penstock.batch import check, encode_one
-from penstock.batch.encode import key_hashes
+from penstock.batch import check
 from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.limits import DELAY_S_MAX, PRIORITY_MAX, PRIORITY_MIN
 from penstock.wire.rest_path import quote, unquote
@@ -39,10 +38,6 @@ class Fields(NamedTuple):
     deliver_at_ms: int = 0
     expires_at_ms: int = 0
 
-    def encode(self) -> bytes:
-        """The batch of this one message. Raises TooLarge, InvalidArgument."""
-        return encode_one(*self)
-
 
 def from_headers(headers: Mapping[str, str], body: bytes, now_ms: int) -> Fields:
     """The message a plain request publishes. Raises InvalidArgument, TooLarge.
@@ -69,7 +64,7 @@ def from_headers(headers: Mapping[str, str], body: bytes, now_ms: int) -> Fields
     return Fields(
         None if _is_bodiless(headers, body) else body,
         _key(headers),
-        _text(headers, "penstock-id"),
+        check.id(_text(headers, "penstock-id")),
         check.headers(said),
         priority_of(headers.get("penstock-priority")),
         moment_of(headers, "penstock-deliver-at", "penstock-delay-s", now_ms),
@@ -90,15 +85,6 @@ def to_headers(fields: Fields) -> dict[str, str]:
         shown = name if name == CONTENT_TYPE else HEADER_PREFIX + name
         found[shown] = quote(value.encode(), SAFE)
     return found
-
-
-def partition_of(fields: Fields, partitions: int, turn: int) -> int:
-    """The partition of a message: by its key, else by its given id, else the one whose turn it is.
-
-    Every publisher must choose alike, or the order of a key is lost.
-    """
-    chosen = fields.id if fields.key is None else fields.key
-    return turn % partitions if chosen is None else key_hashes((chosen,))[0] % partitions
 
 
 def priority_of(text: str | None) -> int:

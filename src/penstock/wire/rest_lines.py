@@ -89,12 +89,20 @@ def bulk(messages: list[Fields], size: int) -> Bulk:
     if not messages:
         raise InvalidArgument("there is no message in the body")
     rows = list(zip(*messages, strict=True))
-    bodies, keys, ids, headers, priorities, deliver_at, expires_at = map(list, rows)
+    keys, ids, headers, priorities, deliver_at, expires_at = map(_some, rows[1:])
     columns = Columns(
-        bodies=bodies, keys=keys, ids=ids, headers=headers, priorities=priorities,
+        bodies=list(rows[0]), keys=keys, ids=ids, headers=headers, priorities=priorities,
         deliver_at=deliver_at, expires_at=expires_at,
     )  # fmt: skip
     return Bulk(columns, size)
+
+
+def _some(values: tuple[Any, ...]) -> list[Any] | None:
+    """A column, None when nothing in it says anything."""
+    first = values[0]
+    if (first is None or first == 0) and values.count(first) == len(values):
+        return None
+    return list(values)
 
 
 def _columns(lines: list[Line], now_ms: int) -> tuple[Columns, int]:

@@ -167,16 +167,20 @@ def receipt(
 
 
 def receipts(
-    topic: str, partition: int, stored: Stored, count: int, source: tuple[bytes, int, int]
-) -> Iterator[bytes]:
-    """The receipt of each message of a batch without given ids, as JSON."""
+    topic: str, partition: int, stored: Stored, ids: Sequence[str | None],
+    source: tuple[bytes, int, int],
+) -> Iterator[bytes]:  # fmt: skip
+    """The receipt of each message of a batch as JSON; `ids` has None where none was given."""
     publisher, epoch, sequence = source
-    if stored.base is None or stored.is_duplicate or stored.kept is not None:
-        for at in range(count):
+    count = len(ids)
+    is_mixed = stored.base is None or stored.is_duplicate or stored.kept is not None
+    if is_mixed or stored.places or ids.count(None) < count:
+        for at, id in enumerate(ids):
             place, is_duplicate = place_of(stored, at)
             one = Stored(place, stored.durability, is_duplicate)
-            yield receipt(topic, partition, one, None, (publisher, epoch, sequence + at))
+            yield receipt(topic, partition, one, id, (publisher, epoch, sequence + at))
         return
+    assert stored.base is not None
     start = b'{"topic":%b,"partition":%d,"offset":' % (_encode(topic), partition)
     id_start = render_id(publisher, epoch, 0)[:-1].encode()
     end = b'","durability":"%b","duplicate":false}' % stored.durability.value.encode()

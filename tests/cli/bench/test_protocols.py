@@ -21,8 +21,8 @@ def _plan(port: int, messages: int) -> Plan:
 
 
 def test_rest_one_by_one(server: OurServer) -> None:
-    found = protocols.rest(_plan(server.http_port, 500))
-    assert (found["messages"], found["lost"], found["repeated"]) == (500, 0, 0)
+    found = protocols.rest(_plan(server.http_port, 480))
+    assert (found["messages"], found["lost"], found["repeated"]) == (480, 0, 0)
 
 
 def test_ndjson_in_bulk(server: OurServer) -> None:

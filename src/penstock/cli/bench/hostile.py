@@ -45,7 +45,7 @@ SHORT_S: Final = 1.5
 ENDING_S: Final = 20.0
 QUICK_SETTINGS: Final = (
     "[frames]\nwrite_s = 1.0\nhandshake_s = 0.5\n[http]\nwrite_s = 1.0\nhead_s = 0.5\n"
-    "[lines]\nwrite_stall_s = 1.0\n"
+    "[lines]\nwrite_stall_s = 1.0\nline_s = 1.0\n"
 )
 """A server with less patience, for a short run."""
 

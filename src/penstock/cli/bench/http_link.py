@@ -31,13 +31,19 @@ class HttpLink(asyncio.Protocol):
 
     def request(self, head: bytes, body: bytes = b"") -> "asyncio.Future[Answer]":
         """Sends a request; the future gets status and body. `head` has no length and no end."""
-        future: asyncio.Future[Answer] = self._loop.create_future()
+        return self.requests(head, body, 1)[0]
+
+    def requests(self, head: bytes, body: bytes, count: int) -> "list[asyncio.Future[Answer]]":
+        """Sends the same request so many times, in one piece."""
+        futures = [self._loop.create_future() for _ in range(count)]
         if self._transport.is_closing():
-            future.set_exception(ConnectionError("the server closed the connection"))
-            return future
-        self._waiting.append(future)
-        self._transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
-        return future
+            for future in futures:
+                future.set_exception(ConnectionError("the server closed the connection"))
+            return futures
+        self._waiting.extend(futures)
+        one = b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
+        self._transport.write(one * count)
+        return futures
 
     # -- the transport's and the parser's side ---------------------------------------------------
 

@@ -21,8 +21,10 @@ from penstock.vocabulary.errors import PenstockError
 REST_TOPIC: Final = f"{TOPIC}-rest"
 BULK_TOPIC: Final = f"{TOPIC}-bulk"
 LINE_TOPIC: Final = f"{TOPIC}-lines"
-LINKS: Final = 64
-"""HTTP connections that publish, each one request after the other."""
+LINKS: Final = 32
+"""HTTP connections that publish."""
+PIPELINED: Final = 8
+"""Publish requests that one connection sends before the first is answered."""
 PULLERS: Final = 4
 PULL: Final = 100
 AHEAD_MAX: Final = 5_000
@@ -64,7 +66,10 @@ def _address(plan: Plan) -> tuple[str, int]:
 
 
 async def _ask(link: HttpLink, request: bytes, body: bytes = b"") -> bytes:
-    status, answer = await link.request(request, body)
+    return _check(*await link.request(request, body))
+
+
+def _check(status: int, answer: bytes) -> bytes:
     if status not in OK:
         raise Refused(f"the server answered {status}: {answer[:200].decode(errors='replace')}")
     return answer
@@ -106,9 +111,10 @@ class Rest:
     async def _publish(self, link: HttpLink, budget: Budget) -> None:
         request = head("POST", f"/v1/topics/{REST_TOPIC}/messages")
         body = measure.bodies(1, self._plan.size)[0]
-        while budget.take(1):
-            self._sent += 1
-            await _ask(link, request, body)
+        while budget.take(PIPELINED):
+            self._sent += PIPELINED
+            for answer in link.requests(request, body, PIPELINED):
+                _check(*await answer)
             while self._sent - self._taken > AHEAD_MAX:  # noqa: ASYNC110 - an event costs each
                 await asyncio.sleep(AHEAD_S)
 

@@ -95,7 +95,7 @@ class TestMqtt(DriverSuite):
     ) -> None:
         assert not world.can("kept")
         async with world.client() as client:
-            with pytest.raises(Unsupported, match="no subscription at mqtt://.* 1 of 1 messages"):
+            with pytest.raises(Unsupported, match=r"no subscription at mqtt://.* 1 of 1 messages"):
                 await client.publish(topic, b"early")
             with pytest.raises(PublishFailed, match="2 of 2 messages reached nobody"):
                 await client.publish_many(topic, [b"1", b"2"])

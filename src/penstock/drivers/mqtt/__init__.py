@@ -1,4 +1,4 @@
-"""`mqtt://` and `tcp://`: MQTT 5, or 3.1.1 with `?version=3.1.1`. A topic is the topic of that name.
+"""`mqtt://` and `tcp://`: MQTT 5, or 3.1.1 if the URL says so. A topic has the same name there.
 
     mqtt://[user[:password]@]host[:1883][?option=value]
 

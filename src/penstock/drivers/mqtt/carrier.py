@@ -42,7 +42,7 @@ from penstock.drivers.mqtt.notes import (
     TopicNote,
     path,
 )
-from penstock.drivers.mqtt.parcels import Incoming, Packet, packed
+from penstock.drivers.mqtt.parcels import FIVE, Incoming, Packet, packed
 from penstock.drivers.mqtt.topics import check_topic, client_id, filter_of, holds_of, shared_filter
 from penstock.drivers.port import Capabilities
 from penstock.vocabulary import names
@@ -62,6 +62,8 @@ log = logging.getLogger("penstock.drivers")
 
 VERSIONS: Final = {"5": 5, "5.0": 5, "3.1.1": 4}
 NOTE_S: Final = 10.0
+HEARD_S: Final = 15.0
+UNHEARD_PAUSE_S: Final = 0.1
 STARTS: Final = ("earliest", "latest", None)
 
 
@@ -94,7 +96,7 @@ class MqttCarrier:
         self.qos = _choice("qos", options.get("qos", "1"), {"0": 0, "1": 1, "2": 2})
         self.capabilities: Capabilities = msgspec.structs.replace(
             capabilities.MQTT,
-            has_expiry=self.version >= 5,  # noqa: PLR2004 - MQTT 5
+            has_expiry=self.version >= FIVE,
             has_dead_letters="dead" in options,
         )
         self.text = address.text
@@ -153,7 +155,8 @@ class MqttCarrier:
     # -- notes -----------------------------------------------------------------------------------
 
     async def _read_notes(self) -> None:
-        if await self.link.subscribe(ALL, 0, wants_retained=True) >= FAILURE:
+        reason = await self.link.subscribe(ALL, 0, wants_retained=True, is_for_others=True)
+        if reason >= FAILURE:
             self._has_notes = False
             log.warning("%s does not let this user read %s: subscriptions and topics of other "
                         "programs are not known", self.text, ALL)  # fmt: skip
@@ -164,14 +167,15 @@ class MqttCarrier:
         for message in messages:
             self._notes.arrived(message.topic, message.body)
 
-    def _on_up(self, is_present: bool) -> None:
+    def _on_up(self, is_present: bool) -> None:  # noqa: FBT001 - a callback
         if self._has_notes and not is_present:
             self._reading = asyncio.get_running_loop().create_task(self._read_again())
 
     async def _read_again(self) -> None:
-        self._notes.forget()
         with suppress(PenstockError):
+            self._notes.begin()
             await self._read_notes()
+            self._notes.end()
 
     async def _write_note(self, topic: str, body: bytes) -> None:
         if not self._has_notes:
@@ -193,18 +197,37 @@ class MqttCarrier:
         is_retained = note is not None and note.policy.keep_last > 0
         wall = time.time_ns() // 1_000_000
         packets = packed(topic, letters, self.version, self.qos, wall, is_retained=is_retained)
-        reasons = await self.link.publish(packets, self._address.publish_s)
-        worst = max(reasons)
-        if worst >= FAILURE:
-            raise self._refused(topic, worst)
-        unheard = reasons.count(NOT_HEARD)
-        if unheard and not is_retained and not self._address.options.get("unheard"):
+        unheard = await self._publish(topic, packets)
+        if unheard and not self._address.options.get("unheard"):
             raise Unsupported(
                 f"topic {topic!r} has no subscription at {self.text}, and mqtt: URLs keep no "
-                f"message without one: {unheard} of {len(reasons)} messages reached nobody; "
+                f"message without one: {unheard} of {len(packets)} messages reached nobody; "
                 "subscribe first (option hold=TOPIC@NAME does it), or accept it with unheard=true"
             )
         return [Placed(None, letter.id) for letter in letters]
+
+    async def _publish(self, topic: str, packets: list[Packet]) -> int:
+        """Sends; how many reached nobody.
+
+        After a restart of the server its publishers may be back before its consumers: what a known
+        subscription does not hear is sent again for a while.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(HEARD_S, self._address.publish_s)
+        while True:
+            reasons = await self.link.publish(packets, self._address.publish_s)
+            worst = max(reasons)
+            if worst >= FAILURE:
+                raise self._refused(topic, worst)
+            packets = [
+                packet
+                for packet, reason in zip(packets, reasons, strict=True)
+                if reason == NOT_HEARD and not packet.is_retained
+            ]
+            is_patient = loop.time() < deadline and self._notes.subscriptions(topic)
+            if not packets or not is_patient or self._address.options.get("unheard"):
+                return len(packets)
+            await asyncio.sleep(UNHEARD_PAUSE_S)
 
     def _refused(self, topic: str, reason: int) -> PenstockError:
         text = f"{self.text} refused messages to topic {topic!r} (reason 0x{reason:02X})"
@@ -230,20 +253,19 @@ class MqttCarrier:
 
     async def _opened(self, seat: Seat, slot: slots.Slot | None) -> MqttFeed:
         id = slot.client_id if slot is not None else f"penstock.ephemeral.{uuid4().hex}"
-        is_new = slot is None or not self._notes.has_session(id)
         feed = MqttFeed(self, seat, self._filter(seat), slot)
-        feed.wants_retained = seat.start == "earliest" or slot is not None
+        feed.wants_retained = True  # a session that was made before may hold some
         will = path("consumer", id) if seat.subscription is not None else None
         nature = Nature(id, slot is not None, will)
         link = feed.link = Link(self._address, nature, self.version, feed.on_messages, feed.on_up)
         try:
-            is_present = await link.open()
-            if is_new or not is_present:
+            is_known = await link.open() and self._notes.has_session(id)
+            if not is_known:
                 feed.wants_retained = seat.start == "earliest"
-                await feed.subscribe()
+            await feed.subscribe(is_new=not is_known)
             await self.announce(feed)
         except BaseException:
-            await link.close(ends_session=is_new)
+            await link.close()
             raise
         return feed
 
@@ -379,7 +401,7 @@ class MqttCarrier:
             link = feed.link = Link(self._address, nature, self.version, feed.on_messages)
             try:
                 await link.open()
-                await feed.subscribe()
+                await feed.subscribe(is_new=True)
                 note = SessionNote(seat.topic, seat.subscription)
                 await self._notes.put(note, "session", slot.client_id)
             finally:
@@ -389,7 +411,7 @@ class MqttCarrier:
 
     async def drop_subscription(self, topic: str, name: str) -> None:
         for id in self._notes.sessions(topic, name):
-            link = Link(self._address, Nature(id, is_lasting=self.version >= 5), self.version)  # noqa: PLR2004
+            link = Link(self._address, Nature(id, is_lasting=self.version >= FIVE), self.version)
             try:
                 await link.open(clean=True)
             finally:
@@ -435,6 +457,6 @@ def _choice(name: str, value: str, known: dict[str, int]) -> int:
 def _dead_elsewhere(topic: str, url: str | None) -> Unsupported:
     where = url or "a store, once the URL names one with dead=file:DIR"
     return Unsupported(
-        f"{topic!r}: dead letters of mqtt: URLs are in {where}; see them with dead_letters, redrive "
-        "and purge_dead"
+        f"{topic!r}: dead letters of mqtt: URLs are in {where}; see them with "
+        "dead_letters, redrive and purge_dead"
     )

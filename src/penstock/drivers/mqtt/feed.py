@@ -47,6 +47,7 @@ class MqttFeed:
         self.dropped = 0
         self.link: Link | None = None
         self.wants_retained = False
+        """What the broker had kept when the subscription came is delivered."""
         self._filter = filter_
         self._arrived: deque[Letter] = deque()
         self._has_some = Event()
@@ -64,10 +65,15 @@ class MqttFeed:
         assert self.link is not None
         return self.link
 
-    async def subscribe(self) -> None:
-        """Asks the broker for the messages. Raises AccessRefused, Unavailable."""
-        qos = self.seat.policy.qos
-        reason = await self._link.subscribe(self._filter, qos, wants_retained=self.wants_retained)
+    async def subscribe(self, *, is_new: bool) -> None:
+        """Asks the broker for the messages. Raises AccessRefused, Unavailable.
+
+        A server that was stopped may know a session and not its subscription, so that every
+        connection asks again; only the first asks for retained messages.
+        """
+        reason = await self._link.subscribe(
+            self._filter, self.seat.policy.qos, wants_retained=is_new and self.wants_retained
+        )
         if reason >= FAILURE:
             raise AccessRefused(
                 f"{self.carrier.text} refused the subscription to {self._filter!r} (reason "
@@ -106,7 +112,7 @@ class MqttFeed:
                 log.warning("topic %s: %d messages of QoS 0 dropped: the consumer is too slow",
                             self.seat.topic, self.dropped)  # fmt: skip
 
-    def on_up(self, is_present: bool) -> None:
+    def on_up(self, is_present: bool) -> None:  # noqa: FBT001 - a callback
         """The connection is back."""
         if not is_present:
             if self.seat.subscription is not None:
@@ -115,13 +121,12 @@ class MqttFeed:
             self._life += 1
             self._held.clear()
             self._acked.clear()
-        self._task = asyncio.get_running_loop().create_task(self._resume(is_present=is_present))
+        self._task = asyncio.get_running_loop().create_task(self._resume())
 
-    async def _resume(self, *, is_present: bool) -> None:
+    async def _resume(self) -> None:
         try:
-            if not is_present:
-                self.wants_retained = False
-                await self.subscribe()
+            self.wants_retained = False
+            await self.subscribe(is_new=False)
             await self.carrier.announce(self)
         except Unavailable as error:
             log.warning("topic %s: %s", self.seat.topic, error)  # the next reconnect does it

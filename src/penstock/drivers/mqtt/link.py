@@ -16,11 +16,12 @@ from typing import Any, Final, NamedTuple
 
 from penstock.drivers.foreign.address import Address
 from penstock.drivers.foreign.carrier import missing
-from penstock.drivers.mqtt.parcels import Incoming, Packet
+from penstock.drivers.mqtt.parcels import FIVE, Incoming, Packet
 from penstock.vocabulary.errors import AccessRefused, InvalidArgument, PenstockError, Unavailable
 
 try:
     from paho.mqtt import client as paho
+    from paho.mqtt.enums import CallbackAPIVersion
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
     from paho.mqtt.subscribeoptions import SubscribeOptions
@@ -120,10 +121,10 @@ class Link:
     def _made(self, nature: Nature) -> paho.Client:
         address = self.address
         options: dict[str, Any] = {"protocol": paho.MQTTv5}
-        if self.version < 5:  # noqa: PLR2004 - MQTT 5
+        if self.version < FIVE:
             options = {"protocol": paho.MQTTv311, "clean_session": not nature.is_lasting}
         client = Patient(
-            paho.CallbackAPIVersion.VERSION2, client_id=nature.client_id, manual_ack=True, **options
+            CallbackAPIVersion.VERSION2, client_id=nature.client_id, manual_ack=True, **options
         )
         client.max_inflight_messages_set(0)
         client.reconnect_delay_set(*RECONNECT_S)  # type: ignore[arg-type]  # parts of seconds work
@@ -139,6 +140,7 @@ class Link:
                 raise InvalidArgument(f"{address.text}: TLS files: {error}") from error
         if nature.will_topic is not None:
             client.will_set(nature.will_topic, b"", qos=1, retain=True)
+        client.on_socket_open = _send_at_once
         client.on_connect = lambda _c, _u, flags, reason, properties: self._tell(
             self._connected, flags.session_present, reason.value, str(reason), properties
         )
@@ -162,8 +164,8 @@ class Link:
         """Connects; True when the broker knew the session. Raises Unavailable, AccessRefused."""
         host, port = self.address.hosts[0]
         options: dict[str, Any] = {}
-        if self.version >= 5:  # noqa: PLR2004 - MQTT 5
-            properties = Properties(PacketTypes.CONNECT)
+        if self.version >= FIVE:
+            properties = _properties(PacketTypes.CONNECT)
             properties.ReceiveMaximum = RECEIVE_MAX
             if self.nature.is_lasting:
                 wanted = self.address.options.get("session_s", SESSION_S_DEFAULT)
@@ -184,8 +186,8 @@ class Link:
             return
         self._is_closed = True
         properties = None
-        if ends_session and self.version >= 5:  # noqa: PLR2004 - MQTT 5
-            properties = Properties(PacketTypes.DISCONNECT)
+        if ends_session and self.version >= FIVE:
+            properties = _properties(PacketTypes.DISCONNECT)
             properties.SessionExpiryInterval = 0
         with suppress(Exception):
             self._client.disconnect(properties=properties)
@@ -225,7 +227,7 @@ class Link:
         if messages:
             self._incoming(messages)
 
-    def _connected(self, is_present: bool, reason: int, said: str, properties: Any) -> None:
+    def _connected(self, is_present: bool, reason: int, said: str, properties: Any) -> None:  # noqa: FBT001 - as told
         if reason:
             kind = AccessRefused if reason in NOT_AUTHORISED else Unavailable
             text = f"{self.address.text} refused the connection: {said}"
@@ -318,10 +320,10 @@ class Link:
         self._waiting[info.mid] = future
         return future
 
-    def _properties(self, packet: Packet) -> Properties | None:
-        if self.version < 5 or not (packet.headers or packet.expires_s):  # noqa: PLR2004 - MQTT 5
+    def _properties(self, packet: Packet) -> Any:
+        if self.version < FIVE or not (packet.headers or packet.expires_s):
             return None
-        properties = Properties(PacketTypes.PUBLISH)
+        properties = _properties(PacketTypes.PUBLISH)
         if packet.expires_s:
             properties.MessageExpiryInterval = packet.expires_s
         if packet.headers:
@@ -330,11 +332,13 @@ class Link:
                 properties.ContentType = packet.headers[CONTENT_TYPE]
         return properties
 
-    async def subscribe(self, filter_: str, qos: int, *, wants_retained: bool) -> int:
-        """Asks for messages; the broker's reason code. Raises Unavailable."""
-        if self.version >= 5:  # noqa: PLR2004 - MQTT 5
+    async def subscribe(
+        self, filter_: str, qos: int, *, wants_retained: bool, is_for_others: bool = False
+    ) -> int:
+        """Asks for messages, of others only if so said; the reason code. Raises Unavailable."""
+        if self.version >= FIVE:
             handling = 0 if wants_retained else 2
-            options = SubscribeOptions(qos=qos, retainHandling=handling)
+            options = SubscribeOptions(qos, noLocal=is_for_others, retainHandling=handling)
             return await self._ask(lambda: self._client.subscribe(filter_, options=options))
         return await self._ask(lambda: self._client.subscribe(filter_, qos))
 
@@ -352,7 +356,8 @@ class Link:
         code, mid = call()
         if code != paho.MQTT_ERR_SUCCESS or mid is None:
             raise self._down()
-        future = self._asked[mid] = self._loop.create_future()
+        future: Future[int] = self._loop.create_future()
+        self._asked[mid] = future
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await future
@@ -365,6 +370,17 @@ class Link:
         """The message is finished. Raises Unavailable."""
         if qos and self._client.ack(mid, qos) != paho.MQTT_ERR_SUCCESS:
             raise self._down()
+
+
+def _properties(kind: int) -> Any:
+    made: Any = Properties
+    return made(kind)
+
+
+def _send_at_once(_client: Any, _userdata: Any, opened: Any) -> None:
+    """Small packets do not wait for each other."""
+    with suppress(OSError, AttributeError):
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def host_name() -> str:

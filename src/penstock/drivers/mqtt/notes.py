@@ -62,6 +62,7 @@ class Notes:
     def __init__(self, write: Callable[[str, bytes], Awaitable[None]]) -> None:
         self._write = write
         self._kept: dict[tuple[str, ...], Any] = {}
+        self._told: set[tuple[str, ...]] | None = None
 
     def arrived(self, topic: str, body: bytes) -> None:
         """Somebody wrote or removed a note."""
@@ -71,6 +72,7 @@ class Notes:
             return
         try:
             key = (kind, *map(unescape, names))
+            self._mark(key)
             if body:
                 self._kept[key] = msgspec.json.decode(body, type=_KINDS[kind])
             else:
@@ -78,18 +80,29 @@ class Notes:
         except (ValueError, msgspec.MsgspecError) as error:
             log.warning("the note %s on the broker makes no sense: %s", topic, error)
 
-    def forget(self) -> None:
-        """The broker tells everything again."""
-        self._kept.clear()
+    def begin(self) -> None:
+        """The broker tells everything again from now on."""
+        self._told = set()
+
+    def end(self) -> None:
+        """It told everything: what it did not name is gone."""
+        if self._told is not None:
+            self._kept = {key: note for key, note in self._kept.items() if key in self._told}
+            self._told = None
 
     async def put(self, note: Any, kind: str, *names: str) -> None:
         """Writes a note, or removes it when it is None."""
         key = (kind, *names)
+        self._mark(key)
         if note is None:
             self._kept.pop(key, None)
         else:
             self._kept[key] = note
         await self._write(path(kind, *names), b"" if note is None else msgspec.json.encode(note))
+
+    def _mark(self, key: tuple[str, ...]) -> None:
+        if self._told is not None:
+            self._told.add(key)
 
     def topic(self, topic: str) -> TopicNote | None:
         """The settings of a topic."""

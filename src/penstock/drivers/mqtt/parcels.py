@@ -11,6 +11,8 @@ from uuid import uuid4
 from penstock.drivers.foreign.envelope import Letter, seal, unseal
 from penstock.vocabulary.errors import Unsupported
 
+FIVE: Final = 5
+"""The version whose messages have headers."""
 RETAINED: Final = "mqtt-retained"
 """Header of a message the broker had kept when the subscription came."""
 
@@ -47,9 +49,9 @@ def packed(
             raise Unsupported(
                 "mqtt: URLs cannot store a given id once: leave id= out, and put it in a header"
             )
-        if version < 5:  # noqa: PLR2004 - MQTT 5
+        if version < FIVE:
             _refuse_beyond_body(letter)
-    if version < 5:  # noqa: PLR2004 - MQTT 5
+    if version < FIVE:
         return [Packet(topic, letter.body or b"", qos, is_retained) for letter in letters]
     for letter in letters:
         letter.published_at = letter.published_at or wall

@@ -1,4 +1,4 @@
-"""Which client ids of this host are in use: consumers of one subscription take slots 0, 1, 2, …
+"""Which client ids of this host are in use: consumers of one subscription take slots, from 0 on.
 
 Two connections with one client id throw each other out, so that a slot is locked by a file for as
 long as its consumer lives; the lock of a process that dies is free at once.

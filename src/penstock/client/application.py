@@ -55,6 +55,7 @@ class Application:
         self.file = file
         self.name = _checked_name(name)
         self._url = _with_qos(file)
+        """The broker, as this application opens it."""
         self._client: BlockingClient | None = None
         self._open: dict[str, BlockingDeliveries] = {}
         self._pending: dict[str, ReceivedMessage] = {}
@@ -103,31 +104,43 @@ class Application:
             self._slots.clear()
 
     def options_of(self, config: Config) -> dict[str, Any]:
-        """How a subscription of a config is asked for."""
-        options: dict[str, Any] = {"qos": config.qos}
+        """How a subscription of a config is asked for, beside its topic."""
+        options: dict[str, Any] = {"subscription": self.name, "qos": config.qos}
         if not self.client().capabilities.has_dead_letters:
             options["retry"] = Retry(max_attempts=None)
-        if not config.is_queue:
+        if config.is_queue:
+            return options
+        consumer = self._consumer(config)
+        if is_pattern(config.filter) and not self._is_mqtt:
+            # Elsewhere a multicast is of one topic: each process has a subscription of its own.
+            options["subscription"] = f"{self.name}.{consumer}"
+            options["start"] = "latest"
+        else:
             options["kind"] = Kind.MULTICAST
-            options["consumer"] = self._consumer(config)
+            options["consumer"] = consumer
         return options
+
+    @property
+    def _is_mqtt(self) -> bool:
+        return self._url.partition(":")[0] in MQTT
 
     def _consumer(self, config: Config) -> str:
         """The lasting name of this process among those of the application on this host."""
         slot = self._slots.get(config.filter)
-        number = 0
-        while slot is None:
-            slot = slots.take(self._url, f"{self.name}\0{config.filter}", number)
-            number += 1
+        for number in range(slots.SLOTS_MAX if slot is None else 0):
+            slot = slots.take(self._url, f"{self.name}\0{config.filter}\0{number}", number)
+            if slot is not None:
+                break
+        if slot is None:
+            raise slots.in_use(self.name)
         self._slots[config.filter] = slot
         host = "".join(mark if mark.isalnum() or mark in "-_." else "-" for mark in _host())
         return f"{host}.{slot.number}"
 
     def _deliveries(self, config: Config, topic: str) -> BlockingDeliveries:
         try:
-            return self.client().subscribe(
-                topic, self.name, credit=CREDIT, **self.options_of(config)
-            ).open()  # fmt: skip
+            options = self.options_of(config)
+            return self.client().subscribe(topic, credit=CREDIT, **options).open()
         except PenstockError as error:
             if config.where in error.text:
                 raise
@@ -198,7 +211,7 @@ class Application:
                 )
             options = self.options_of(config)
             try:
-                client.on_message(config.filter, self.name, **options)(_with_event(function))
+                client.on_message(config.filter, **options)(_with_event(function))
             except PenstockError as error:
                 raise _placed(config, "on_message", error) from error
         return client

@@ -63,6 +63,7 @@ log = logging.getLogger("penstock.drivers")
 VERSIONS: Final = {"5": 5, "5.0": 5, "3.1.1": 4}
 NOTE_S: Final = 10.0
 HEARD_S: Final = 15.0
+"""So long after a reconnect consumers may take to be back too."""
 UNHEARD_PAUSE_S: Final = 0.1
 STARTS: Final = ("earliest", "latest", None)
 
@@ -110,6 +111,9 @@ class MqttCarrier:
         self._notes = Notes(self._write_note)
         self._used: dict[str, float] = {}
         """Topics this client has published or subscribed to, and when it began."""
+        self._heard: set[str] = set()
+        """Topics that had a subscription when this client published to them."""
+        self._reconnected_at = -HEARD_S
         self._feeds: set[MqttFeed] = set()
         self._reading: Task[None] | None = None
 
@@ -168,6 +172,7 @@ class MqttCarrier:
             self._notes.arrived(message.topic, message.body)
 
     def _on_up(self, is_present: bool) -> None:  # noqa: FBT001 - a callback
+        self._reconnected_at = asyncio.get_running_loop().time()
         if self._has_notes and not is_present:
             self._reading = asyncio.get_running_loop().create_task(self._read_again())
 
@@ -209,11 +214,10 @@ class MqttCarrier:
     async def _publish(self, topic: str, packets: list[Packet]) -> int:
         """Sends; how many reached nobody.
 
-        After a restart of the server its publishers may be back before its consumers: what a known
-        subscription does not hear is sent again for a while.
+        After a restart of the server its publishers may be back before its consumers: what was
+        heard before, or should be, is sent again for a while.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(HEARD_S, self._address.publish_s)
         while True:
             reasons = await self.link.publish(packets, self._address.publish_s)
             worst = max(reasons)
@@ -224,7 +228,10 @@ class MqttCarrier:
                 for packet, reason in zip(packets, reasons, strict=True)
                 if reason == NOT_HEARD and not packet.is_retained
             ]
-            is_patient = loop.time() < deadline and self._notes.subscriptions(topic)
+            if len(packets) < len(reasons):
+                self._heard.add(topic)
+            is_missed = topic in self._heard or self._notes.subscriptions(topic)
+            is_patient = is_missed and loop.time() < self._reconnected_at + HEARD_S
             if not packets or not is_patient or self._address.options.get("unheard"):
                 return len(packets)
             await asyncio.sleep(UNHEARD_PAUSE_S)

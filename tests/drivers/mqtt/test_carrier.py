@@ -18,6 +18,7 @@ from penstock.vocabulary.errors import (
     InvalidArgument,
     InvalidName,
     SubscriptionInUse,
+    Unavailable,
     Unsupported,
 )
 from penstock.vocabulary.policy import Retry
@@ -245,5 +246,15 @@ def test_a_consumer_that_dies_is_not_listed_any_more(mosquitto: Server) -> None:
                 child.kill()
                 await child.wait()
             await until(is_gone, "its end")
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_is_not_there_is_named_with_the_time_it_was_tried() -> None:
+    port = servers.free_port()
+
+    async def scenario() -> None:
+        with pytest.raises(Unavailable, match=f"127.0.0.1:{port} could not be reached in 0.2 s"):
+            await penstock.connect(f"tcp://me:secret1@127.0.0.1:{port}?connect_s=0.2").open()
 
     asyncio.run(scenario())

@@ -313,7 +313,7 @@ class MqttCarrier:
     async def leave(self, feed: MqttFeed, *, ends_session: bool) -> None:
         """A consumer is gone. Never raises."""
         self._feeds.discard(feed)
-        if feed.slot is None:
+        if feed.slot is None or not self.link.is_up:
             return
         with suppress(PenstockError):
             await self._notes.put(None, "consumer", feed.slot.client_id)

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from penstock import testing
+    from penstock.client.application import (
+        publish,
+        receive,
+        register_message,
+        stream,
+        use_capabilities,
+    )
     from penstock.client.blocking import BlockingClient, connect_blocking
     from penstock.client.broker import Broker
     from penstock.client.client import Client, connect
+    from penstock.client.events import Event
     from penstock.client.received import ReceivedMessage
     from penstock.vocabulary import errors
     from penstock.vocabulary.errors import PenstockError
@@ -43,6 +51,12 @@ _PLACES: Final = {
     "Reject": "penstock.vocabulary.message",
     "Retry": "penstock.vocabulary.policy",
     "PenstockError": "penstock.vocabulary.errors",
+    "Event": "penstock.client.events",
+    "publish": "penstock.client.application",
+    "receive": "penstock.client.application",
+    "register_message": "penstock.client.application",
+    "stream": "penstock.client.application",
+    "use_capabilities": "penstock.client.application",
 }
 _MODULES: Final = {"errors": "penstock.vocabulary.errors", "testing": "penstock.testing"}
 
@@ -52,6 +66,7 @@ __all__ = [
     "Broker",
     "Client",
     "Durability",
+    "Event",
     "Kind",
     "Message",
     "Nack",
@@ -64,7 +79,12 @@ __all__ = [
     "connect",
     "connect_blocking",
     "errors",
+    "publish",
+    "receive",
+    "register_message",
+    "stream",
     "testing",
+    "use_capabilities",
 ]
 
 

@@ -18,12 +18,14 @@ def program() -> str:
     return next(str(block) for block in blocks if 'penstock.connect("file:./data")' in block)
 
 
-@pytest.mark.parametrize("kind", ["file", "nats", "redis"])
+@pytest.mark.parametrize("kind", ["file", "mqtt", "nats", "redis"])
 def test_the_program_of_the_readme(
-    kind: str, tmp_path: Path, nats_server: Server, redis_server: Callable[..., Server]
-) -> None:
+    kind: str, tmp_path: Path, mosquitto: Server, nats_server: Server,
+    redis_server: Callable[..., Server],
+) -> None:  # fmt: skip
     urls = {
         "file": "file:./data",
+        "mqtt": f"mqtt://{mosquitto.address}?dead=file:./dead&hold=orders@billing",
         "nats": f"nats://{nats_server.address}",
         "redis": f"redis://{redis_server().address}",
     }

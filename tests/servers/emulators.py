@@ -16,7 +16,8 @@ def mosquitto(folder: Path) -> Callable[[int], Server]:
         settings = folder / "mosquitto.conf"
         settings.write_text(
             f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence true\n"
-            f"persistence_location {data}/\nmax_queued_messages 0\nuser root\n",
+            f"persistence_location {data}/\nmax_queued_messages 0\nuser root\n"
+            "set_tcp_nodelay true\n",
             encoding="utf-8",
         )
         return Server([str(program), "-c", str(settings)], port, folder)

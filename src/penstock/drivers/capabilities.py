@@ -107,12 +107,14 @@ _TABLE: Final = {
     "deliver_at": ("N", "R", "E sent back until due", "R", "R", "R", "N"),
     "expires_at": (
         "N", "E skipped and counted", "N from 2.11 on, in seconds; exact by the client", "E",
-        "E skipped and counted", "N version 5, E 3.1.1", "N",
+        "E skipped and counted", "N version 5; 3.1.1 refused", "N",
     ),
     "reader": (
         "N", "N Spark's own connector", "N", "R through bridge", "N", "R through bridge", "R",
     ),
-    "patterns": ("N", "E", "E new topics found within a second", "R", "R", "N", "R"),
+    "patterns": (
+        "N", "E", "E new topics found within a second", "R", "R", "N only / separates levels", "R",
+    ),
     "headers": (
         "N", "N refused on compacted topics", "N marker for an absent body",
         "N values up to 1,024 B; marker", "N", "N version 5 marker; 3.1.1 refused", "N tags",
@@ -145,6 +147,16 @@ NATS: Final = Capabilities(
     has_delay=True,
     has_expiry=True,
     has_dedup=True,
+    has_patterns=True,
+)
+MQTT: Final = Capabilities(
+    scheme="mqtt",
+    durability=Durability.MEMORY,
+    kinds=(Kind.SHARED, Kind.MULTICAST),
+    qos=(0, 1, 2),
+    has_replay=False,
+    has_readers=False,
+    has_expiry=True,
     has_patterns=True,
 )
 REDIS: Final = Capabilities(

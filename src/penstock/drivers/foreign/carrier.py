@@ -71,6 +71,9 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     """The longest delay is the lease."""
     counts_attempts: bool = True
     """Letters arrive with their number of deliveries. False: the desk counts."""
+    has_patterns: bool = False
+    """`open_feed` takes a pattern: its letters come from many topics, named by `token.topic`.
+    False: topics are listed, and those that match are joined one by one."""
     fetch_s: float = 1.0
     """How long a fetch with nothing to bring may last."""
 

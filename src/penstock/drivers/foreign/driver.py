@@ -7,11 +7,12 @@ from typing import Any, Final, cast
 
 from penstock.drivers.foreign.address import Address
 from penstock.drivers.foreign.attachment import ForeignAttachment, wall_ms
-from penstock.drivers.foreign.carrier import Carrier, Seat, Sender
+from penstock.drivers.foreign.carrier import Carrier, Feed, Seat, Sender
 from penstock.drivers.foreign.desk import Desk
 from penstock.drivers.foreign.envelope import letters_of, seal
 from penstock.drivers.foreign.following import ForeignFollowing
 from penstock.drivers.foreign.lanes import Bundle, Lanes
+from penstock.drivers.foreign.native_following import NativeFollowing
 from penstock.drivers.foreign.office import Office
 from penstock.drivers.foreign.units import Acks, UnitCarrier, Units
 from penstock.drivers.port import Answer, Attachment, Capabilities, Follower, Following, Sink
@@ -124,11 +125,16 @@ class ForeignDriver:
 
     async def seat(self, wish: Wish) -> ForeignAttachment:
         """A consumer that gets nothing before it is started."""
+        await self._office.ensure_topic(wish.topic)
+        seat = await self._seat_of(wish)
+        return self.seated(wish, seat, await self._carrier.open_feed(seat))
+
+    async def _seat_of(self, wish: Wish) -> Seat:
+        """What a consumer asks for; its subscription is made when it is missing."""
         policy = wish.policy or SubscriptionPolicy()
         subscription, start = wish.subscription, wish.start
         if policy.kind is Kind.MULTICAST:
             subscription, start = _member(wish), "latest" if start is None else start
-        await self._office.ensure_topic(wish.topic)
         if wish.subscription is not None:
             await self._office.check_kind(wish.topic, wish.subscription, policy.kind)
         if subscription is not None:
@@ -140,12 +146,13 @@ class ForeignDriver:
                 _check_same(wish, subscription, policy, row.policy)
                 policy = row.policy
         start = "latest" if start is None else start
-        feed = await self._carrier.open_feed(
-            Seat(wish.topic, subscription, policy, start, wish.consumer)
-        )
+        return Seat(wish.topic, subscription, policy, start, wish.consumer)
+
+    def seated(self, wish: Wish, seat: Seat, feed: Feed) -> ForeignAttachment:
+        """A consumer of a feed that is open."""
         desk = Desk(
-            wish.topic, subscription, wish.consumer, policy, wish.credit, wish.credit_bytes,
-            self._carrier.traits,
+            seat.topic, seat.subscription, wish.consumer, seat.policy, wish.credit,
+            wish.credit_bytes, self._carrier.traits,
         )  # fmt: skip
         attachment = ForeignAttachment(
             desk, feed, self._loop, lambda gone: self._attachments.pop(gone, None)
@@ -154,7 +161,12 @@ class ForeignDriver:
         return attachment
 
     async def follow(self, wish: Wish, follower: Follower) -> Following:
-        """Joins every topic that matches a pattern; new ones are looked for once a second."""
+        """Joins every topic that matches a pattern; new ones are looked for once a second.
+
+        Where the broker has patterns itself, a topic joins with its first message.
+        """
+        if self._carrier.traits.has_patterns:
+            return await self._follow_natively(wish, follower)
         following = ForeignFollowing(
             wish, follower, self._office, self.seat, self._loop,
             lambda gone: self._followings.pop(gone, None),
@@ -162,6 +174,13 @@ class ForeignDriver:
         self._followings[following] = None
         await following.start()
         return following
+
+    async def _follow_natively(self, wish: Wish, follower: Follower) -> Following:
+        seat = await self._seat_of(wish)
+        feed = await self._carrier.open_feed(seat)
+        native = NativeFollowing(wish, seat, feed, follower, self.seated, self._loop)
+        native.start()
+        return native
 
     def commit_unit(
         self, wish: UnitWish, claims: list[tuple[Attachment, list[Claim]]], answer: Answer

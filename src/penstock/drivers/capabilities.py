@@ -156,6 +156,14 @@ REDIS: Final = Capabilities(
     has_dedup=True,
     has_transactions=True,
 )
+PUBSUB: Final = Capabilities(
+    scheme="pubsub",
+    durability=Durability.REPLICATED,
+    kinds=(Kind.SHARED, Kind.KEY_SHARED, Kind.MULTICAST),
+    qos=(1,),
+    has_readers=False,
+    has_expiry=True,
+)
 
 
 def check_topic_policy(

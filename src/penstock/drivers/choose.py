@@ -13,12 +13,13 @@ EMBEDDED: Final = ("file", "memory")
 REMOTE: Final = "penstock"
 FOREIGN: Final = {
     "nats": "penstock.drivers.nats",
+    "pubsub": "penstock.drivers.pubsub",
     "redis": "penstock.drivers.redis",
     "rediss": "penstock.drivers.redis",
 }
 """Scheme → the package that carries it. Its `PORT` and `OPTIONS` tell what a URL may say; the SDK
 is imported by its module `carrier` only, whose `connect(address)` opens a connection."""
-LATER: Final = ("kafka", "kubemq", "mqtt", "pubsub")
+LATER: Final = ("kafka", "kubemq", "mqtt")
 """Schemes that are known and not available in this version."""
 
 

@@ -5,7 +5,10 @@ about right; the tests that say so stand in place of the common ones.
 """
 
 import asyncio
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +27,7 @@ from tests.contracts.suites.world import (
     several,
     unique,
 )
+from tests.contracts.test_readme_urls import program
 
 
 @pytest.fixture
@@ -184,6 +188,15 @@ class TestPubSub(DriverSuite):
             assert [m.id for m in await client.peek(topic)] == ["one", "one"]
             with pytest.raises(Unsupported, match=r"on_duplicate.*pubsub"):
                 await client.create_topic(unique("orders"), on_duplicate=OnDuplicate.REPLACE)
+
+
+def test_the_program_of_the_readme(pstest: Server, tmp_path: Path) -> None:
+    url = f"pubsub://project?emulator={pstest.address}"
+    done = subprocess.run(
+        [sys.executable, "-c", program().replace("file:./data", url)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "{'id': 1}\n"), done.stderr
 
 
 async def next_of(*consumers: Deliveries) -> ReceivedMessage:

@@ -205,10 +205,20 @@ class PubSubCarrier(Looking):
 
     async def ensure_dead(self, topic: str) -> None:
         """Creates a dead-letter topic, with the subscription that holds its letters."""
-        if topic not in self._policies and await self.find_topic(topic) is None:
+        if await self.find_topic(topic) is None:
             source, _, subscription = topic.partition(names.DEAD_MARK)
             policy = TopicPolicy(retain_s=None, dead_of=f"{source}\n{subscription}")
             await self.put_topic(topic, 1, policy)
+
+    async def store_dead(self, topic: str, letters: Sequence[Letter]) -> None:
+        """Stores letters in a dead-letter topic, which is created when missing."""
+        if topic not in self._policies:
+            await self.ensure_dead(topic)
+        try:
+            await self.send(topic, letters, None)
+        except UnknownTopic:
+            await self.ensure_dead(topic)
+            await self.send(topic, letters, None)
 
     async def _keep(self, topic: str) -> None:
         path = self.service.subscription(ids.keeper_id(topic))

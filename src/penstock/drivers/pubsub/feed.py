@@ -234,11 +234,10 @@ class PubSubFeed:
         now = time.monotonic()
         if self._is_exact and all(_is_late(each.token, now) for each in letters):
             return []  # somebody else decides about them
-        await self._carrier.ensure_dead(dead_topic)
         for letter in letters:
             if letter.token.copy is None:
                 letter.token.copy = msgspec.structs.replace(letter, token=None)
-        await self._carrier.send(dead_topic, [each.token.copy for each in letters], None)
+        await self._carrier.store_dead(dead_topic, [each.token.copy for each in letters])
         return await self.settle(letters)
 
     async def _set_deadlines(self, letters: Iterable[Letter], seconds: int) -> None:

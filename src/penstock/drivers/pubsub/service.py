@@ -174,9 +174,12 @@ class Service:
                 "their account the role roles/pubsub.editor, or use another account"
             )
         if code is grpc.StatusCode.NOT_FOUND:
-            is_topic = _METHODS[name][0] == "Publisher" or "topic" in said.lower()
-            kind = UnknownTopic if is_topic else UnknownSubscription
-            return kind(f"{self._where}: {name}: {said}")
+            if _METHODS[name][0] == "Publisher" or name == "CreateSubscription":
+                return UnknownTopic(f"{self._where}: {name}: {said}")
+            return UnknownSubscription(
+                f"{self._where}: {name}: {said}: the subscription was deleted or expired, or an "
+                "emulator was restarted and forgot it; subscribe again"
+            )
         kind_of = _CODES.get(code, StorageError)
         return kind_of(
             f"{self._where}: {name}: {said or code.name}", code=code.name, failed=_failed(error)

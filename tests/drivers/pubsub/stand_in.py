@@ -1,6 +1,7 @@
 """A Pub/Sub that answers as it is told: what emulators never say, such as refused acks."""
 
 from collections.abc import Callable
+from inspect import isawaitable
 from typing import Any, Self
 
 import grpc  # type: ignore[import-untyped]
@@ -49,8 +50,8 @@ class StandIn:
         async def handle(request: Any, context: Any) -> Any:
             self.asked.append((name, request))
             handler = self.on.get(name)
-            answer = None if handler is None else handler(request, context)
-            if hasattr(answer, "__await__"):
+            answer: Any = None if handler is None else handler(request, context)
+            if isawaitable(answer):
                 answer = await answer
             return _METHODS[name][2]() if answer is None else answer
 

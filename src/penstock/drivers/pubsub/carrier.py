@@ -37,6 +37,8 @@ from penstock.vocabulary.limits import MEMBER_IDLE_S_MAX
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 
+EPOCH: Final = 1.0
+"""A time before every message."""
 EXISTS: Final = "ALREADY_EXISTS"
 PASSING_S: Final = settings.DAY
 """A subscription of a consumer that died is gone after this; Pub/Sub has nothing shorter."""
@@ -130,9 +132,10 @@ class PubSubCarrier(Looking):
 
     async def open_feed(self, seat: Seat) -> Feed:
         if seat.subscription is None:
-            path = self.service.subscription(ids.passing_id("consumer"))
+            check_start(seat.start)
+            path, now = self.service.subscription(ids.passing_id("consumer")), time.time()
             await self._create(seat.topic, path, seat.policy, {}, PASSING_S, is_counted=False)
-            await self._begin(path, seat.start)
+            await self._begin(path, seat.start, now)
         else:
             path = await self._path(seat.topic, seat.subscription)
         found = await self._subscription(path)
@@ -186,8 +189,7 @@ class PubSubCarrier(Looking):
         except PenstockError as error:
             if error.details.get("code") != EXISTS:
                 raise
-            changed = mask("labels", "message_retention_duration")
-            await self.service.call("UpdateTopic", topic=fields, update_mask=changed)
+            await self._update("UpdateTopic", topic=fields)
             await self._pass_on(topic, policy)
         self._policies[topic] = policy
         if policy.dead_of is not None:
@@ -197,11 +199,8 @@ class PubSubCarrier(Looking):
         """Subscriptions hold their messages as long as the topic says."""
         length = seconds(settings.held_s(policy, is_emulator=self.service.is_emulator))
         for path in await self.service.subscriptions_of(ids.topic_id(topic)):
-            await self.service.call(
-                "UpdateSubscription",
-                subscription={"name": path, "message_retention_duration": length},
-                update_mask=mask("message_retention_duration"),
-            )
+            fields = {"name": path, "message_retention_duration": length}
+            await self._update("UpdateSubscription", subscription=fields)
 
     async def ensure_dead(self, topic: str) -> None:
         """Creates a dead-letter topic, with the subscription that holds its letters."""
@@ -290,10 +289,11 @@ class PubSubCarrier(Looking):
         is_counted = settings.is_counted(policy) and not names.is_dead_topic(topic)
         if is_counted:
             await self.ensure_dead(dead)
+        now = time.time()
         if await self._create(
             topic, path, policy, labels, idle_s, is_counted=is_counted, dead=dead
         ):  # fmt: skip
-            await self._begin(path, start)
+            await self._begin(path, start, now)
 
     async def _create(
         self, topic: str, path: str, policy: SubscriptionPolicy, labels: dict[str, str],
@@ -337,14 +337,25 @@ class PubSubCarrier(Looking):
             "labels": ids.labels_of(path.rpartition("/")[2], name, settings.told(policy)),
             "ack_deadline_seconds": settings.deadline_s(policy),
         }
-        changed = ["labels", "ack_deadline_seconds", "dead_letter_policy"]
         if settings.is_counted(policy) and not names.is_dead_topic(topic):
             dead = names.dead_topic(topic, name)
             await self.ensure_dead(dead)
             fields["dead_letter_policy"] = self._dead_policy(dead)
-        await self.service.call(
-            "UpdateSubscription", subscription=fields, update_mask=mask(*changed)
-        )  # fmt: skip
+        await self._update("UpdateSubscription", subscription=fields, clears=["dead_letter_policy"])
+
+    async def _update(self, method: str, clears: Sequence[str] = (), **wanted: Any) -> None:
+        """Changes the fields that are given, and empties those that may be cleared."""
+        [fields] = wanted.values()
+        changed = {*fields, *clears} - {"name"}
+        try:
+            await self.service.call(method, **wanted, update_mask=mask(*sorted(changed)))
+        except InvalidArgument as error:
+            if "update_mask" not in error.text:
+                raise
+            raise Unsupported(
+                f"{fields['name']}: this emulator cannot change settings; delete it first, then "
+                "create it anew"
+            ) from error
 
     async def drop_subscription(self, topic: str, name: str) -> None:
         path = await self._path(topic, name)
@@ -354,17 +365,21 @@ class PubSubCarrier(Looking):
     async def seek(self, topic: str, name: str, to: Any) -> None:
         check_start(to)
         path = await self._path(topic, name)
-        if to == "latest":
-            await self.service.call("Seek", subscription=path, time=moment(time.time() + 1))
-        else:
-            await self._begin(path, to)
+        at = {"earliest": EPOCH, "latest": time.time() + 1}.get(to, to)
+        await self.service.call("Seek", subscription=path, time=moment(max(at, EPOCH)))
 
-    async def _begin(self, path: str, start: Any) -> None:
-        """A new subscription begins with what its topic retains."""
-        if start == "latest":
-            return
-        at = 0.0 if start == "earliest" else float(start)
-        await self.service.call("Seek", subscription=path, time=moment(max(at, 1.0)))
+    async def _begin(self, path: str, start: Any, made_at: float) -> None:
+        """A new subscription begins with what its topic retains, or with what comes now."""
+        is_emulator = self.service.is_emulator
+        if start == "latest" and not is_emulator:
+            return  # a new subscription does so by itself, except in one emulator
+        at = {"earliest": EPOCH, "latest": made_at}.get(start, start)
+        try:
+            await self.service.call("Seek", subscription=path, time=moment(max(at, EPOCH)))
+        except Unsupported:
+            if start == "earliest" and is_emulator:
+                return  # an emulator that cannot seek begins there
+            raise
 
 
 def check_start(start: Any) -> None:

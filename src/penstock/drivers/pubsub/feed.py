@@ -187,28 +187,24 @@ class PubSubFeed:
     async def release(self, releases: Sequence[Release]) -> list[Refused]:
         now = time.monotonic()
         by_delay: dict[int, list[Letter]] = {}
-        behind: list[Letter] = []
         for letter, delay_s, is_unstarted in releases:
             if letter.token.is_done or (self._is_exact and _is_late(letter.token, now)):
                 continue  # it is on its way already
-            if is_unstarted:
-                self._spare(letter)
+            # The rest of its key waits as long, and comes again behind it.
+            behind = [] if self._lines is None else self._lines.returned([letter])
+            for each in [letter, *behind] if is_unstarted else behind:
+                self._spare(each)
             seconds = 0
             if delay_s > 0:
                 # The message stays ours until a little after it is due, and goes back on time; if
                 # this consumer dies before, Pub/Sub gives it back.
                 is_exact = delay_s <= EXACT_S
                 seconds = min(whole_seconds(delay_s) + int(is_exact), DEADLINE_S_MAX)
-                if is_exact:
-                    heappush(
-                        self._resting, (now + delay_s, next(self._numbers), letter.token)
-                    )  # fmt: skip
-            by_delay.setdefault(seconds, []).append(letter)
-            if self._lines is not None:
-                behind += self._lines.returned([letter])
+                for each in [letter, *behind] if is_exact else ():
+                    heappush(self._resting, (now + delay_s, next(self._numbers), each.token))
+            by_delay.setdefault(seconds, []).extend([letter, *behind])
         for seconds, letters in by_delay.items():
             await self._set_deadlines(letters, seconds)
-        await self._give_back(behind)
         self._wake_later()
         return []
 

@@ -24,6 +24,7 @@ def test_the_matrix_has_every_cell() -> None:
         ("nats", capabilities.NATS),
         ("redis", capabilities.REDIS),
         ("pubsub", capabilities.PUBSUB),
+        ("kubemq", capabilities.KUBEMQ),
         ("penstock", FILE),
     ],
 )

@@ -12,6 +12,7 @@ from penstock.vocabulary.errors import InvalidArgument, Unsupported
 EMBEDDED: Final = ("file", "memory")
 REMOTE: Final = "penstock"
 FOREIGN: Final = {
+    "kubemq": "penstock.drivers.kubemq",
     "nats": "penstock.drivers.nats",
     "pubsub": "penstock.drivers.pubsub",
     "redis": "penstock.drivers.redis",
@@ -19,7 +20,7 @@ FOREIGN: Final = {
 }
 """Scheme → the package that carries it. Its `PORT` and `OPTIONS` tell what a URL may say; the SDK
 is imported by its module `carrier` only, whose `connect(address)` opens a connection."""
-LATER: Final = ("kafka", "kubemq", "mqtt")
+LATER: Final = ("kafka", "mqtt")
 """Schemes that are known and not available in this version."""
 
 

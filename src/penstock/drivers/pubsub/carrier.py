@@ -312,7 +312,7 @@ class PubSubCarrier(Looking):
             # Without an idle time it never expires; by itself it would after 31 days.
             "expiration_policy": {"ttl": seconds(idle_s)} if idle_s else {},
             "enable_message_ordering": policy.kind is Kind.KEY_SHARED,
-            "enable_exactly_once_delivery": self._is_exact,
+            "enable_exactly_once_delivery": self._is_exact and bool(labels),  # durable ones
         }
         if is_counted:
             fields["dead_letter_policy"] = self._dead_policy(dead)

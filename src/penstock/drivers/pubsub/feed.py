@@ -228,12 +228,13 @@ class PubSubFeed:
 
     async def bury(self, dead_topic: str, letters: Sequence[Letter]) -> list[Refused]:
         now = time.monotonic()
-        if self._is_exact and all(_is_late(each.token, now) for each in letters):
-            return []  # somebody else decides about them
+        if self._is_exact:  # about what is late somebody else decides
+            letters = [each for each in letters if not _is_late(each.token, now)]
         for letter in letters:
             if letter.token.copy is None:
                 letter.token.copy = msgspec.structs.replace(letter, token=None)
-        await self._carrier.store_dead(dead_topic, [each.token.copy for each in letters])
+        if letters:
+            await self._carrier.store_dead(dead_topic, [each.token.copy for each in letters])
         return await self.settle(letters)
 
     async def _set_deadlines(self, letters: Iterable[Letter], seconds: int) -> None:

@@ -72,11 +72,12 @@ class Looking:
         pulled = await self._drain(path, None, wanted)
         gone = [each.ack_id for each in pulled if each.message_id in wanted]
         rest = [each.ack_id for each in pulled if each.message_id not in wanted]
-        await self.service.acknowledge(path, gone)
+        failed = await self.service.acknowledge(path, gone)
         await self.service.set_deadline(path, rest, 0)
-        if len(gone) < len(wanted):
+        left = len(wanted) - len(gone) + len(failed)
+        if left:
             raise Unavailable(
-                f"topic {topic!r}: {len(wanted) - len(gone)} letters are in other hands just now; "
+                f"topic {topic!r}: {left} letters are in other hands just now; "
                 "try again in a minute"
             )
 

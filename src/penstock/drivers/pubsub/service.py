@@ -25,11 +25,7 @@ from penstock.vocabulary.errors import (
 )
 
 try:
-    import google.auth
     import grpc  # type: ignore[import-untyped]
-    from google.auth import exceptions as auth_problems
-    from google.auth.transport.grpc import AuthMetadataPlugin
-    from google.auth.transport.requests import Request as AuthRequest
     from google.protobuf.duration_pb2 import Duration  # type: ignore[import-untyped]
     from google.protobuf.empty_pb2 import Empty  # type: ignore[import-untyped]
     from google.protobuf.field_mask_pb2 import FieldMask  # type: ignore[import-untyped]
@@ -136,6 +132,12 @@ class Service:
     def _open(self, emulator: str | None) -> Any:
         if emulator:
             return grpc.aio.insecure_channel(emulator, options=_CHANNEL)
+        # An emulator has no use for these, which take long to load.
+        import google.auth  # noqa: PLC0415
+        from google.auth import exceptions as auth_problems  # noqa: PLC0415
+        from google.auth.transport.grpc import AuthMetadataPlugin  # noqa: PLC0415
+        from google.auth.transport.requests import Request as AuthRequest  # noqa: PLC0415
+
         try:
             credentials, _ = google.auth.default(scopes=[SCOPE])
         except auth_problems.GoogleAuthError as error:

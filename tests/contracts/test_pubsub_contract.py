@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock.cli.bench.servers import Server
 from penstock.client.deliveries import Deliveries
 from penstock.client.received import ReceivedMessage
@@ -29,6 +30,7 @@ from tests.contracts.suites.world import (
     several,
     unique,
 )
+from tests.contracts.test_foreign_crash import KILLED
 from tests.contracts.test_readme_urls import program
 from tests.servers import emulators
 from tests.servers.fixtures import starting
@@ -239,6 +241,33 @@ def test_the_program_of_the_readme(pstest: Server, tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "{'id': 1}\n"), done.stderr
+
+
+@pytest.mark.prove
+def test_the_messages_of_a_killed_consumer_are_taken_over(pstest: Server) -> None:
+    url, topic = f"pubsub://project?emulator={pstest.address}", unique("taken")
+
+    async def held() -> None:
+        async with penstock.connect(url) as client:
+            await client.create_subscription(topic, "work", lease_s=2)
+            await client.publish_many(topic, [str(number) for number in range(10)])
+
+    async def taken() -> None:
+        async with (
+            penstock.connect(url) as client,
+            client.subscribe(topic, "work") as deliveries,
+        ):
+            for message in await several(deliveries, 10):
+                assert message.attempt == 2
+                message.ack()
+
+    asyncio.run(held())
+    command = [sys.executable, "-c", KILLED, url, topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"holding\n"
+        child.kill()
+    asyncio.run(taken())
 
 
 async def next_of(*consumers: Deliveries) -> ReceivedMessage:

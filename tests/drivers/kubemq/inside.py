@@ -5,6 +5,9 @@ PENSTOCK_KUBEMQ names the server. What a queue cannot keep stands in place of th
 
 import asyncio
 import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ import penstock
 from penstock.vocabulary.errors import AccessRefused, Unavailable, Unsupported
 from tests.contracts.suites.whole import DriverSuite
 from tests.contracts.suites.world import World, first, nothing, scenario, several, unique
+from tests.contracts.test_readme_urls import program
 
 ADDRESS = os.environ.get("PENSTOCK_KUBEMQ", "")
 TOKEN = "right1"
@@ -151,6 +155,14 @@ class TestKubeMq(DriverSuite):
             assert (row["subscription"], row["policy"]) == ("billing", {})
             await client.delete_subscription(topic, "billing")
             assert await other.subscriptions(topic) == []
+
+
+def test_the_program_of_the_readme(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program().replace("file:./data", URL)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "{'id': 1}\n"), done.stderr
 
 
 def opening(url: str) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -321,3 +322,72 @@ def test_a_soak_leaves_nothing_unexplained(pstest: Server) -> None:
     asyncio.run(scenario())
     assert seen == dict.fromkeys(range(total), 1)
     assert (outcome["nacked"], outcome["rejected"]) == (total // 10, total // 50)
+
+
+class Proxy:
+    """A way to a server that can be cut, and goes on."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._writers: list[asyncio.StreamWriter] = []
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._join, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers += [writer, back]
+        await asyncio.gather(self._copy(reader, back), self._copy(there, writer))
+
+    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await source.read(65_536):
+                target.write(data)
+                await target.drain()
+        target.close()
+
+    async def cut(self) -> None:
+        """Nobody gets through from now on."""
+        assert self._server is not None
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+        await self._server.wait_closed()
+
+
+def test_a_connection_that_breaks_is_made_again_without_help(pstest: Server) -> None:
+    topic, total = unique("cut"), 300
+    got: set[str] = set()
+
+    async def consume(client: penstock.Client) -> None:
+        async with client.subscribe(topic, "s", lease_s=2) as deliveries:
+            while len(got) < total:
+                message = await deliveries.receive(timeout_s=0.2)
+                if message is not None:
+                    got.add((message.body or b"").decode())
+                    message.ack()
+
+    async def scenario() -> None:
+        proxy = Proxy(pstest.port)
+        await proxy.start()
+        async with penstock.connect(f"pubsub://project?emulator=127.0.0.1:{proxy.port}") as client:
+            await client.create_subscription(topic, "s", lease_s=2)
+            consuming = asyncio.create_task(consume(client))
+            for number in range(total):
+                if number == total // 2:
+                    await proxy.cut()
+                    asyncio.get_running_loop().call_later(
+                        0.5, lambda: tasks.append(asyncio.create_task(proxy.start()))
+                    )
+                await client.publish(topic, str(number))
+            await asyncio.wait_for(consuming, 60)
+        await asyncio.gather(*tasks)
+        await proxy.cut()
+
+    tasks: list[asyncio.Task[None]] = []
+    asyncio.run(scenario())
+    assert got == {str(number) for number in range(total)}

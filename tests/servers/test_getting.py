@@ -127,7 +127,7 @@ def test_a_package_may_have_another_name_for_its_program(
 def test_a_source_that_is_not_the_expected_one_is_not_changed(script: Any, tmp_path: Path) -> None:
     source = tmp_path / "fake.go"
     source.write_text("one two", encoding="utf-8")
-    with pytest.raises(script.Failed, match="fake.go is not as expected: it lacks 'three'"):
+    with pytest.raises(script.Failed, match=r"fake\.go is not as expected: it lacks 'three'"):
         script.patch(source, {"one": "1", "three": "3"})
     assert source.read_text(encoding="utf-8") == "one two"
     script.patch(source, {"one": "1"})

@@ -107,9 +107,10 @@ def test_numbers_are_grouped(value: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (64_000_000, "64.0 MB")]
+    ("count", "text"),
+    [(None, "–"), (0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (64_000_000, "64.0 MB")],
 )
-def test_bytes_have_units(count: int, text: str) -> None:
+def test_bytes_have_units(count: int | None, text: str) -> None:
     assert output.size(count) == text
 
 

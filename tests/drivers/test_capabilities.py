@@ -24,6 +24,8 @@ def test_the_matrix_has_every_cell() -> None:
         ("mqtt", capabilities.MQTT),
         ("nats", capabilities.NATS),
         ("redis", capabilities.REDIS),
+        ("pubsub", capabilities.PUBSUB),
+        ("kubemq", capabilities.KUBEMQ),
         ("penstock", FILE),
     ],
 )

@@ -1,9 +1,10 @@
-"""mosquitto, and the Pub/Sub server of the Go client library."""
+"""mosquitto, the Pub/Sub server of the Go client library, and Google's own emulator."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.cli.bench.servers import Server, program_of
+from penstock.cli.bench.servers import Missing, Server, program_of
 
 
 def mosquitto(folder: Path) -> Callable[[int], Server]:
@@ -29,3 +30,14 @@ def pstest(folder: Path) -> Callable[[int], Server]:
     """Pub/Sub in memory: filters work; snapshots, and attributes of dead letters, do not."""
     program = program_of("pstest", "pstest-server")
     return lambda port: Server([str(program), "-port", str(port)], port, folder)
+
+
+def google_pubsub(folder: Path) -> Callable[[int], Server]:
+    """Google's Pub/Sub emulator, which is a part of its command line tools. Raises Missing."""
+    gcloud = shutil.which("gcloud")
+    tools = Path(gcloud).resolve().parents[1] if gcloud else folder
+    [*jars] = tools.glob("platform/pubsub-emulator/lib/cloud-pubsub-emulator-*.jar")
+    if not jars or shutil.which("java") is None:
+        raise Missing("Google's Pub/Sub emulator is not installed: it needs gcloud and Java")
+    words = ["java", "-Xmx256m", "-jar", str(jars[0]), "--host=127.0.0.1"]
+    return lambda port: Server([*words, f"--port={port}"], port, folder)

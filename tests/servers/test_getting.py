@@ -122,3 +122,13 @@ def test_a_package_may_have_another_name_for_its_program(
     monkeypatch.setattr(script.shutil, "which", lambda name, **_: name if name != "nc" else None)
     script.get_netcat(tmp_path, script.PACKAGED)
     assert script.version_of(script.SERVERS["netcat"], tmp_path) == "1.219"
+
+
+def test_a_source_that_is_not_the_expected_one_is_not_changed(script: Any, tmp_path: Path) -> None:
+    source = tmp_path / "fake.go"
+    source.write_text("one two", encoding="utf-8")
+    with pytest.raises(script.Failed, match=r"fake\.go is not as expected: it lacks 'three'"):
+        script.patch(source, {"one": "1", "three": "3"})
+    assert source.read_text(encoding="utf-8") == "one two"
+    script.patch(source, {"one": "1"})
+    assert source.read_text(encoding="utf-8") == "1 two"

@@ -58,7 +58,7 @@ async def run_list(arguments: Namespace, output: Output) -> int:
     rows = [row for row in rows if row["topic"] == (arguments.topic or row["topic"])]
     if output.is_json:
         output.document(rows)
-    elif not any(row["messages"] for row in rows):
+    elif all(row["messages"] == 0 for row in rows):  # None: the broker does not count
         output.notice("there are no dead letters")
     else:
         output.table(

@@ -122,8 +122,10 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def size(count: float) -> str:
+def size(count: float | None) -> str:
     """Bytes as people say them: 1.2 MB."""
+    if count is None:
+        return "–"
     unit = 0
     while abs(count) >= _STEP and unit < len(_UNITS) - 1:
         count /= _STEP

@@ -67,11 +67,13 @@ SCHEMES: Final = ("penstock", "kafka", "nats", "pubsub", "redis", "mqtt", "kubem
 """The columns; `penstock` stands for `file:` and `memory:` too."""
 
 _TABLE: Final = {
-    "kept": ("N", "N", "N", "E topic retention", "N", "R PUBACK 0x10", "N"),
+    "kept": (
+        "N", "N", "N", "E topic retention", "N", "R PUBACK 0x10", "N for the first subscription",
+    ),
     "held": (
         "N", "R by time or size", "R a limits stream keeps everything until its limits",
         "N up to 31 days", "E trimmed to the lowest unacked", "E in the session only",
-        "E one queue",
+        "E a queue for each subscription",
     ),
     "shared": (
         "N", "E the client tracks acks and commits the floor; one consumer for a partition", "N",
@@ -79,26 +81,29 @@ _TABLE: Final = {
     ),
     "nack_delay": (
         "N", "E same consumer", "N", "N up to 600 s",
-        "E up to the lease; longer while the consumer lives", "E same process", "N no delay",
+        "E up to the lease; longer while the consumer lives", "E same process",
+        "E sent back when due; the server knows no delay",
     ),
     "attempts": ("N", "E commit metadata", "N", "E approximate", "N", "R", "N"),
     "lease_moves": (
         "N", "R death of the consumer does", "N", "N", "E taken over from the pending list", "R",
-        "N",
+        "E given back by its consumer, or when the connection ends",
     ),
     "extend": (
-        "N", "E no lease; keeps polling", "N", "N", "E idle time set back", "E no lease", "R",
+        "N", "E no lease; keeps polling", "N", "N", "E idle time set back", "E no lease",
+        "E by its consumer",
     ),
     "key_shared": (
         "N", "N per partition", "R", "N ordering key, one at a time", "R", "R", "R",
     ),
     "multicast": (
         "N", "E group for each named consumer", "E durable for each named consumer",
-        "E subscription for each named consumer", "E group for each named consumer", "N", "E",
+        "E subscription for each named consumer", "E group for each named consumer", "N",
+        "E queue for each named consumer",
     ),
     "dead_letters": (
-        "N", "E produce, then commit", "E publish, then ack", "E",
-        "E one script moves it", "E dead=file: in the URL", "N",
+        "N", "E produce, then commit", "E publish, then ack", "E publish, then ack",
+        "E one script moves it", "E dead=file: in the URL", "E send, then ack",
     ),
     "dedup": ("N", "R", "N for 600 s", "R", "E for 600 s", "R", "R"),
     "stale_ack": ("N", "N generation", "R", "N with exactly-once", "E", "R", "R"),
@@ -167,6 +172,23 @@ REDIS: Final = Capabilities(
     has_expiry=True,
     has_dedup=True,
     has_transactions=True,
+)
+PUBSUB: Final = Capabilities(
+    scheme="pubsub",
+    durability=Durability.REPLICATED,
+    kinds=(Kind.SHARED, Kind.KEY_SHARED, Kind.MULTICAST),
+    qos=(1,),
+    has_readers=False,
+    has_expiry=True,
+)
+KUBEMQ: Final = Capabilities(
+    scheme="kubemq",
+    durability=Durability.MEMORY,
+    kinds=(Kind.SHARED, Kind.MULTICAST),
+    qos=(1,),
+    has_readers=False,
+    has_delay=True,
+    has_expiry=True,
 )
 
 

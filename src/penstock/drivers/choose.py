@@ -12,15 +12,17 @@ from penstock.vocabulary.errors import InvalidArgument, Unsupported
 EMBEDDED: Final = ("file", "memory")
 REMOTE: Final = "penstock"
 FOREIGN: Final = {
+    "kubemq": "penstock.drivers.kubemq",
     "mqtt": "penstock.drivers.mqtt",
     "tcp": "penstock.drivers.mqtt",
     "nats": "penstock.drivers.nats",
+    "pubsub": "penstock.drivers.pubsub",
     "redis": "penstock.drivers.redis",
     "rediss": "penstock.drivers.redis",
 }
 """Scheme → the package that carries it. Its `PORT` and `OPTIONS` tell what a URL may say; the SDK
 is imported by its module `carrier` only, whose `connect(address)` opens a connection."""
-LATER: Final = ("kafka", "kubemq", "pubsub")
+LATER: Final = ("kafka",)
 """Schemes that are known and not available in this version."""
 
 

@@ -51,3 +51,7 @@ def test_a_wrong_url_is_named_without_its_credentials(url: str, said: str) -> No
         read(url)
     assert said in str(raised.value)
     assert "secret" not in str(raised.value)
+
+
+def test_a_url_without_ports_is_shown_without_them() -> None:
+    assert parse("pubsub://project", 0, {}).text == "pubsub://project"

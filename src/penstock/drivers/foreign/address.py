@@ -45,7 +45,7 @@ class Address(NamedTuple):
     @property
     def text(self) -> str:
         """The URL without credentials, for people."""
-        listed = ",".join(f"{host}:{port}" for host, port in self.hosts)
+        listed = ",".join(f"{host}:{port}" if port else host for host, port in self.hosts)
         return f"{self.scheme}://{listed}{self.path}"
 
     @property

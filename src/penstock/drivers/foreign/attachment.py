@@ -17,7 +17,7 @@ from penstock.drivers.foreign.carrier import Feed, Refused, Release
 from penstock.drivers.foreign.desk import Desk, Work
 from penstock.drivers.port import Answer, Sink
 from penstock.vocabulary import names
-from penstock.vocabulary.claims import Claim, Refusal, Renewal
+from penstock.vocabulary.claims import Claim, Refusal, Renewal, Revoked
 from penstock.vocabulary.errors import (
     Closed,
     DeadLetterFull,
@@ -25,6 +25,7 @@ from penstock.vocabulary.errors import (
     Unavailable,
     UnknownSubscription,
 )
+from penstock.vocabulary.message import Kind
 from penstock.vocabulary.records import Cause, Ranges
 
 log = logging.getLogger("penstock.drivers")
@@ -94,6 +95,9 @@ class ForeignAttachment:
         def decide() -> None:
             now, wall = self._loop.time(), wall_ms()
             self._do(self.desk.give_back(claim, cause, delay_s, reason, now, wall))
+            if cause is Cause.NACKED and self.desk.policy.kind is Kind.KEY_SHARED:
+                assert self._sink is not None
+                self._sink.on_revoked(Revoked(claim, ()))  # one of a key is out at a time
             self._tick_later()
 
         self._here(decide)

@@ -95,14 +95,14 @@ class Release(NamedTuple):
 
 
 class TopicRow(NamedTuple):
-    """A topic as the broker knows it."""
+    """A topic as the broker knows it; a count is None when the broker has none."""
 
     topic: str
     policy: TopicPolicy
     partitions: int = 1
-    messages: int = 0
-    bytes: int = 0
-    published: int = 0
+    messages: int | None = 0
+    bytes: int | None = 0
+    published: int | None = 0
     created_at: float = 0.0
 
 

@@ -325,7 +325,7 @@ class Office:
             "topics": len(rows),
             "subscriptions": len(listed),
             "consumers": sum(len(each.consumers) for each in listed),
-            "messages_held": sum(row.messages for row in rows),
+            "messages_held": sum(row.messages or 0 for row in rows),
             "health": {"status": "ok", "reasons": []},
         }
 

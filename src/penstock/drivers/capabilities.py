@@ -128,7 +128,8 @@ MATRIX: Final[dict[str, dict[str, Cell]]] = {
 
 LEVELS: Final = {
     "penstock": "synced; memory: gives memory",
-    "kafka": "replicated if min.insync.replicas is 2 or more and acks=all, else written",
+    "kafka": "replicated if min.insync.replicas is 2 or more and acks=all, else written; acks=none "
+    "memory",
     "nats": "written",
     "pubsub": "replicated",
     "redis": "no append-only file memory, everysec written, always synced",
@@ -145,6 +146,15 @@ NATS: Final = Capabilities(
     has_delay=True,
     has_expiry=True,
     has_dedup=True,
+    has_patterns=True,
+)
+KAFKA: Final = Capabilities(
+    scheme="kafka",
+    durability=Durability.WRITTEN,
+    kinds=(Kind.SHARED, Kind.KEY_SHARED, Kind.MULTICAST),
+    qos=(0, 1, 2),
+    has_expiry=True,
+    has_transactions=True,
     has_patterns=True,
 )
 REDIS: Final = Capabilities(

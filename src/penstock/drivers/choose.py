@@ -12,13 +12,14 @@ from penstock.vocabulary.errors import InvalidArgument, Unsupported
 EMBEDDED: Final = ("file", "memory")
 REMOTE: Final = "penstock"
 FOREIGN: Final = {
+    "kafka": "penstock.drivers.kafka",
     "nats": "penstock.drivers.nats",
     "redis": "penstock.drivers.redis",
     "rediss": "penstock.drivers.redis",
 }
 """Scheme → the package that carries it. Its `PORT` and `OPTIONS` tell what a URL may say; the SDK
 is imported by its module `carrier` only, whose `connect(address)` opens a connection."""
-LATER: Final = ("kafka", "kubemq", "mqtt", "pubsub")
+LATER: Final = ("kubemq", "mqtt", "pubsub")
 """Schemes that are known and not available in this version."""
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from threading import get_ident
 from typing import Any, Final
 
-from penstock.drivers.foreign.carrier import Feed, Refused, Release
+from penstock.drivers.foreign.carrier import Feed, MovingFeed, Refused, Release
 from penstock.drivers.foreign.desk import Desk, Work
 from penstock.drivers.port import Answer, Sink
 from penstock.vocabulary import names
@@ -25,6 +25,7 @@ from penstock.vocabulary.errors import (
     Unavailable,
     UnknownSubscription,
 )
+from penstock.vocabulary.limits import ACK_DELAY_S_MAX
 from penstock.vocabulary.records import Cause, Ranges
 
 log = logging.getLogger("penstock.drivers")
@@ -34,6 +35,7 @@ PAUSE_S_MAX: Final = 1.0
 TICK_SHARE: Final = 10
 TICK_S_MAX: Final = 1.0
 TICK_S_MIN: Final = 0.02
+LET_GO_S: Final = 4 * ACK_DELAY_S_MAX
 CLOSE_S_MAX: Final = 5.0
 """How long leaving in good order may take while the broker cannot be reached."""
 
@@ -65,6 +67,8 @@ class ForeignAttachment:
         self._is_stopping = False
         self._is_closed = False
         self._is_ended = False
+        if isinstance(feed, MovingFeed):
+            feed.listen(self._let_go)
 
     @property
     def lease_s(self) -> float:
@@ -132,6 +136,15 @@ class ForeignAttachment:
             self._sink.on_slice(part)
         if self.desk.room()[0]:
             self._has_credit.set()
+
+    def _let_go(self, partitions: set[int], done: Callable[[], None]) -> None:
+        """Partitions move to another consumer: what was decided goes first."""
+        if self._is_closed or self._sink is None:
+            done()
+            return
+        self._do(self.desk.let_go(partitions))
+        # The client sends its newest acks within this time.
+        self._loop.call_later(LET_GO_S, self.flush, lambda _: done())
 
     # -- fetching --------------------------------------------------------------------------------
 

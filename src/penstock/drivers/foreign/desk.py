@@ -306,6 +306,19 @@ class Desk:
         self._out = self._out_bytes = 0
         return work
 
+    def let_go(self, partitions: set[int]) -> Work:
+        """Partitions move to another consumer: what the application has not got, it never gets."""
+        work = Work()
+        for lease_id, lease in self._leases.items():
+            if lease.partition in partitions:
+                end = lease.start + len(lease.items)
+                work.slices.append(Slice(lease_id, lease.partition, lease.start, end, 0, []))
+                for held in lease.items:
+                    if held.state is State.OUT:
+                        self._return_credit(held.letter)
+                        held.state = State.LAPSED
+        return work
+
     # -- time ------------------------------------------------------------------------------------
 
     def next_due(self) -> float | None:

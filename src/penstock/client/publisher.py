@@ -160,8 +160,8 @@ class Publisher:
             return await self.publish_alone(route, self.choose(route, key, id), batch, id, key)
         offset, position, is_duplicate = spelled_place(stored, partition, 0)
         return Receipt(
-            route.topic, home_of(stored, partition, 0), offset, position, id or f"{id_start}{sequence:x}",
-            stored.durability, is_duplicate,
+            route.topic, home_of(stored, partition, 0), offset, position,
+            id or f"{id_start}{sequence:x}", stored.durability, is_duplicate,
         )  # fmt: skip
 
     def gather(self, topic: str, body: bytes) -> "Future[Receipt] | None":

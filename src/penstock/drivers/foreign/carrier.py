@@ -269,6 +269,19 @@ class NamedCarrier(Protocol):
 
 
 @runtime_checkable
+class ManyCarrier(Protocol):
+    """A carrier that tells many topics and their subscriptions faster than one by one."""
+
+    async def topic_names(self) -> list[str]:
+        """Every topic, by its name only."""
+        ...
+
+    async def list_many(self, topics: list[str]) -> dict[str, list[SubscriptionRow]]:
+        """The durable subscriptions of each of these topics."""
+        ...
+
+
+@runtime_checkable
 class PolicyCarrier(Protocol):
     """A carrier that keeps less of a topic's policy than it is asked to, since it needs no more."""
 

@@ -12,6 +12,7 @@ from penstock.batch import encode_columns
 from penstock.batch.frame import Frame
 from penstock.drivers.foreign.carrier import (
     Carrier,
+    ManyCarrier,
     NamedCarrier,
     OwnReaders,
     PolicyCarrier,
@@ -99,6 +100,8 @@ class Office:
 
     async def topic_names(self) -> list[str]:
         """Every topic."""
+        if isinstance(self._carrier, ManyCarrier):
+            return sorted(await self._carrier.topic_names())
         return sorted(row.topic for row in await self._carrier.list_topics())
 
     async def _topic(self, topic: str) -> TopicRow:
@@ -150,24 +153,18 @@ class Office:
         await self._carrier.drop_topic(request.topic)
 
     async def _list_topics(self, _request: q.ListTopics) -> list[dict[str, Any]]:
-        rows = await self._carrier.list_topics()
-        return [await self._described(row) for row in sorted(rows, key=lambda row: row.topic)]
+        rows = sorted(await self._carrier.list_topics(), key=lambda row: row.topic)
+        listed = await self._list_many([row.topic for row in rows])
+        return [_described(row, listed[row.topic]) for row in rows]
+
+    async def _list_many(self, topics: list[str]) -> dict[str, list[SubscriptionRow]]:
+        if isinstance(self._carrier, ManyCarrier):
+            return await self._carrier.list_many(topics)
+        return {topic: await self._carrier.list_subscriptions(topic) for topic in topics}
 
     async def _describe_topic(self, request: q.DescribeTopic) -> dict[str, Any]:
-        return await self._described(await self._topic(request.topic))
-
-    async def _described(self, row: TopicRow) -> dict[str, Any]:
-        listed = await self._carrier.list_subscriptions(row.topic)
-        return {
-            "topic": row.topic,
-            "partitions": row.partitions,
-            "messages": row.messages,
-            "bytes": row.bytes,
-            "published": row.published,
-            "subscriptions": sorted(each.subscription for each in listed),
-            "policy": msgspec.to_builtins(row.policy),
-            "created_at": row.created_at,
-        }
+        row = await self._topic(request.topic)
+        return _described(row, await self._carrier.list_subscriptions(row.topic))
 
     # -- subscriptions ---------------------------------------------------------------------------
 
@@ -274,8 +271,7 @@ class Office:
         else:
             topics = [(await self._topic(request.topic)).topic]
         found: list[dict[str, Any]] = []
-        for topic in topics:
-            rows = await self._carrier.list_subscriptions(topic)
+        for rows in (await self._list_many(topics)).values():
             rows.sort(key=lambda row: row.subscription)
             found += [await self._subscription_row(row) for row in rows]
         return found
@@ -340,9 +336,8 @@ class Office:
 
     async def _stats(self, _request: q.Stats) -> dict[str, Any]:
         rows = await self._carrier.list_topics()
-        listed = [
-            each for row in rows for each in await self._carrier.list_subscriptions(row.topic)
-        ]
+        many = await self._list_many([row.topic for row in rows])
+        listed = [each for found in many.values() for each in found]
         return {
             "topics": len(rows),
             "subscriptions": len(listed),
@@ -350,6 +345,19 @@ class Office:
             "messages_held": sum(row.messages for row in rows),
             "health": {"status": "ok", "reasons": []},
         }
+
+
+def _described(row: TopicRow, listed: list[SubscriptionRow]) -> dict[str, Any]:
+    return {
+        "topic": row.topic,
+        "partitions": row.partitions,
+        "messages": row.messages,
+        "bytes": row.bytes,
+        "published": row.published,
+        "subscriptions": sorted(each.subscription for each in listed),
+        "policy": msgspec.to_builtins(row.policy),
+        "created_at": row.created_at,
+    }
 
 
 def _frames(letters: Sequence[Letter]) -> list[tuple[int, Frame]]:

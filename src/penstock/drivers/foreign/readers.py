@@ -217,6 +217,7 @@ def _state(note: Note) -> ReaderState:
 
 
 def check_owner(owner: Any) -> str:
+    """The token when it may name an owner. Raises InvalidArgument."""
     if not isinstance(owner, str) or not owner or not owner.isprintable():
         raise InvalidArgument(
             f"owner must be printable text that all processes of one run share, not {owner!r}"
@@ -227,6 +228,7 @@ def check_owner(owner: Any) -> str:
 
 
 def fenced(topic: str, name: str) -> ReaderFenced:
+    """The error for an owner whose reader another one has taken."""
     return ReaderFenced(
         f"reader {name!r} of topic {topic!r} was opened by another owner since; stop this run, or "
         "open the reader with a new owner token to take it over"

@@ -1,4 +1,4 @@
-"""`kafka://`: a topic is the Kafka topic of that name, a subscription the consumer group of its name.
+"""`kafka://`: a topic is the Kafka topic of its name, a subscription the group of its name.
 
     kafka://[user[:password]@]host[:9092][,host…][?option=value]
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -114,7 +115,7 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
         self.check_bodies(topic, letters)
         make = dead_record_of if names.is_dead_topic(topic) else record_of
         places = await self.link.produce(kafka_name(topic), [make(each) for each in letters])
-        return [Placed(offset, f"{part}:{offset}", False, part) for part, offset in places]
+        return [Placed(offset, f"{part}:{offset}", partition=part) for part, offset in places]
 
     def check_bodies(self, topic: str, letters: Sequence[Letter]) -> None:
         """Raises Unsupported for an absent body in a compacted topic."""
@@ -135,58 +136,69 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
     # -- subscriptions ---------------------------------------------------------------------------
 
     async def list_subscriptions(self, topic: str) -> list[SubscriptionRow]:
-        return await self._listed(topic, None)
+        return (await self._listed([topic], None))[topic]
 
     async def list_named(self, topic: str, name: str) -> list[SubscriptionRow]:
-        return await self._listed(topic, name)
+        return (await self._listed([topic], name))[topic]
 
-    async def _listed(self, topic: str, name: str | None) -> list[SubscriptionRow]:
+    async def list_many(self, topics: list[str]) -> dict[str, list[SubscriptionRow]]:
+        return await self._listed(topics, None)
+
+    async def _listed(
+        self, topics: list[str], name: str | None
+    ) -> dict[str, list[SubscriptionRow]]:
         told = await self.link.ask(self.link.admin.list_consumer_groups())
         busy: dict[str, bool] = {}
         for group in told.valid:
             base = group.group_id.partition(names.MEMBER_MARK)[0]
             if not group.group_id.startswith(OWN) and name in {None, base, group.group_id}:
                 busy[group.group_id] = group.state.name != "EMPTY"
-        try:
-            commits = await self.commits(topic, busy)
-            ends = {part: span.end for part, span in (await self.spans(topic)).items()}
-        except UnknownTopic:
-            return []
-        found: list[SubscriptionRow] = []
-        for group, parts in commits.items():
-            members = await self._members(group, topic) if busy[group] else []
+        found: dict[str, list[SubscriptionRow]] = {topic: [] for topic in topics}
+        commits = await self._commits(topics, busy)
+        spans = await self.spans_of({topic for _, topic in commits})
+        for (group_id, topic), parts in commits.items():
+            members = await self._members(group_id, topic) if busy[group_id] else []
             policy = next((each.policy for each in parts.values() if each.policy), {})
-            found.append(
-                SubscriptionRow(
-                    topic, group, msgspec.convert(policy, SubscriptionPolicy), members,
-                    sum(max(0, end - _end(parts.get(part))) for part, end in ends.items()),
-                    sum(each.outstanding for each in parts.values()), None,
-                )
+            waiting = sum(max(0, s.end - _end(parts.get(p))) for p, s in spans[topic].items())
+            leased = sum(each.outstanding for each in parts.values())
+            row = SubscriptionRow(
+                topic, group_id, msgspec.convert(policy, SubscriptionPolicy), members, waiting,
+                leased, None,
             )  # fmt: skip
+            found[topic].append(row)
         return found
 
-    async def commits(
-        self, topic: str, groups: Iterable[str]
-    ) -> dict[str, dict[int, Remembered]]:
-        """What each group has committed in this topic; groups that have nothing are left out."""
-        name = kafka_name(topic)
-        count = await self.partitions_of(topic)
+    async def commits(self, topic: str, group: str) -> dict[int, Remembered]:
+        """What a group has committed in a topic, by partition."""
+        return (await self._commits([topic], [group])).get((group, topic), {})
+
+    async def _commits(
+        self, topics: Iterable[str], groups: Iterable[str]
+    ) -> dict[tuple[str, str], dict[int, Remembered]]:
+        """What groups have committed in topics; those that have nothing are left out."""
+        places: list[tuple[str, int]] = []
+        by_name: dict[str, str] = {}
+        for topic in topics:
+            with suppress(UnknownTopic):
+                count = await self.partitions_of(topic)
+                by_name[kafka_name(topic)] = topic
+                places += [(kafka_name(topic), part) for part in range(count)]
         futures: dict[str, Any] = {}
-        for group in groups:
-            places = [TopicPartition(name, part) for part in range(count)]
-            asked = ConsumerGroupTopicPartitions(group, places)
+        for group in groups if places else ():
+            listed = [TopicPartition(name, part) for name, part in places]
+            asked = ConsumerGroupTopicPartitions(group, listed)
             futures |= self.link.admin.list_consumer_group_offsets([asked])
-        found: dict[str, dict[int, Remembered]] = {}
+        found: dict[tuple[str, str], dict[int, Remembered]] = {}
         for group, future in futures.items():
-            told = await self.link.ask(future)
-            parts = {
-                place.partition: remembered(place.offset, place.metadata)
-                for place in told.topic_partitions
-                if place.offset >= 0 and place.error is None
-            }
-            if parts and not any(each.is_gone for each in parts.values()):
-                found[group] = parts
-        return found
+            for place in (await self.link.ask(future)).topic_partitions:
+                if place.offset >= 0 and place.error is None:
+                    parts = found.setdefault((group, by_name[place.topic]), {})
+                    parts[place.partition] = remembered(place.offset, place.metadata)
+        return {
+            key: parts
+            for key, parts in found.items()
+            if not any(each.is_gone for each in parts.values())
+        }
 
     async def _members(self, group: str, topic: str) -> list[str]:
         """The client ids of the consumers that have partitions of this topic."""
@@ -209,7 +221,7 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
         said: dict[str, Any] = msgspec.to_builtins(policy)
         if start is None:
             await self._check_unused(topic, name, "its settings are changed")
-            parts = (await self.commits(topic, [name])).get(name, {})
+            parts = await self.commits(topic, name)
             placed = {
                 part: (
                     told.floor,
@@ -223,13 +235,13 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
         await self._put_offsets(topic, name, placed)
 
     async def drop_subscription(self, topic: str, name: str) -> None:
-        parts = (await self.commits(topic, [name])).get(name, {})
+        parts = await self.commits(topic, name)
         await self._put_offsets(topic, name, {p: (each.floor, GONE) for p, each in parts.items()})
 
     async def seek(self, topic: str, name: str, to: Any) -> None:
         await self._check_unused(topic, name, "it is moved")
         begins = await self.offsets_at(topic, to)
-        parts = (await self.commits(topic, [name])).get(name, {})
+        parts = await self.commits(topic, name)
         policy = next((each.policy for each in parts.values() if each.policy), {})
         placed = {part: (at, _fresh(at, policy)) for part, at in begins.items()}
         await self._put_offsets(topic, name, placed)

@@ -233,10 +233,12 @@ class KafkaFeed:
         refused: list[Refused] = []
         with self._guard:
             for letter in letters:
-                if self.parts.get(letter.partition) is letter.token:
-                    letter.token.finish(letter.offset)
-                else:
+                progress: Progress = letter.token
+                if self.parts.get(letter.partition) is not progress:
                     refused.append(Refused(letter, MOVED))
+                    continue
+                assert letter.offset is not None
+                progress.finish(letter.offset)
         return refused
 
     def moved(self, letters: Sequence[Letter]) -> list[int]:
@@ -269,10 +271,12 @@ class KafkaFeed:
         now = self._link.loop.time()
         with self._guard:
             for letter, delay_s, is_unstarted in releases:
-                if self.parts.get(letter.partition) is not letter.token:
+                progress: Progress = letter.token
+                if self.parts.get(letter.partition) is not progress:
                     continue  # whoever has the partition delivers it
+                assert letter.offset is not None
                 if is_unstarted:
-                    letter.token.spare(letter.offset)
+                    progress.spare(letter.offset)
                 heappush(self._back, (now + delay_s, next(self._numbers), letter))
         self._arrival.set()
         await self._noted()

@@ -43,15 +43,10 @@ try:
         TopicCollection,
         TopicPartition,
     )
-    from confluent_kafka.admin import (
-        AdminClient,
-        AlterConfigOpType,
-        ConfigEntry,
-        ConfigResource,
-        NewPartitions,
-        NewTopic,
-        OffsetSpec,
-    )
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+    from confluent_kafka.admin._listoffsets import OffsetSpec
+    from confluent_kafka.cimpl import NewPartitions, NewTopic
 except ImportError as error:  # pragma: no cover - the extra is installed where tests run
     raise missing("kafka", "confluent-kafka") from error
 
@@ -256,7 +251,7 @@ class Link:
         producer, report = self._producer, sending.report
         at = 0
         try:
-            for at, (key, value, headers) in enumerate(records):  # noqa: B007 - used after an error
+            for at, (key, value, headers) in enumerate(records):
                 while True:
                     try:
                         producer.produce(

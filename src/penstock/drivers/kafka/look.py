@@ -77,7 +77,7 @@ class Looker:
                     for message in consumer.consume(TOGETHER, 0):
                         reading.take(message)
                 if reading.left and time.monotonic() > ends:
-                    raise Unavailable(f"topic {topic!r} was not read in {LOOK_S:g} s")
+                    raise Unavailable(f"topic {topic!r} was not read in {LOOK_S:g} s")  # noqa: TRY301
             consumer.unassign()
         except BaseException:
             consumer.close()
@@ -165,7 +165,7 @@ class Looking:
         return [letter_of(message) for message in together[:limit]]
 
     async def remove(self, topic: str, letters: Sequence[Letter]) -> None:
-        """A record without value removes a dead letter; with the last of them all space is freed."""
+        """A record without value removes a dead letter; with the last one all space is freed."""
         if not letters:
             return
         await self.link.produce(kafka_name(topic), [removal_of(each.token) for each in letters])

@@ -46,6 +46,13 @@ FULL_S: Final = 0.5
 """After so long with a full stock the partitions pause."""
 SIGN_S: Final = 1.0
 """How often the loop is asked for a sign of life."""
+FINAL: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its own name
+        KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
+    }
+)  # fmt: skip
+"""Errors after which a consumer gets nothing more."""
 GIVE_UP_S: Final = 3.0
 """How long the loop may take to let go of partitions that move."""
 
@@ -145,7 +152,7 @@ class Member:
     def _run(self) -> None:
         try:
             self._work()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the loop is told
             self._fail(error)
         finally:
             self._is_closed = True
@@ -176,7 +183,7 @@ class Member:
             work, answer = self._calls.popleft()
             try:
                 _finish(answer, work())
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whoever asked is told
                 _fail(answer, error)
 
     def _work(self) -> None:
@@ -189,9 +196,7 @@ class Member:
             if len(self.stock) < STOCK_MAX:
                 full_since = 0.0
                 self._resume()
-                is_busy = (
-                    self._commits or self._is_busy() or time.monotonic() < self._busy_until
-                )
+                is_busy = self._commits or self._is_busy() or time.monotonic() < self._busy_until
                 self._take(self.consumer.poll(BUSY_POLL_S if is_busy else POLL_S))
                 continue
             full_since = full_since or time.monotonic()
@@ -203,7 +208,7 @@ class Member:
 
     def _fail(self, error: Exception) -> None:
         if not self._is_closed:
-            log.debug("topic %s: the consumer ends", self.topic, exc_info=True)
+            log.debug("topic %s: the consumer ends: %r", self.topic, error)
             is_known = isinstance(error, KafkaException)
             self.error = translated(error, self._link.where) if is_known else error
             self._notify()
@@ -225,9 +230,7 @@ class Member:
             self._notify()
 
     def _complain(self, error: Any) -> None:
-        gone = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
-                KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}  # fmt: skip
-        if error.fatal() or error.code() in gone:
+        if error.fatal() or error.code() in FINAL:
             raise KafkaException(error)
         log.debug("topic %s: %s", self.topic, error)
 

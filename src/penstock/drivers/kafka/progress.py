@@ -33,7 +33,7 @@ class Range(NamedTuple):
 
     start: int
     end: int
-    count: int
+    times: int
 
 
 class Remembered(NamedTuple):
@@ -131,7 +131,7 @@ class Progress:
         self.is_lost = False
         """The group took it away without a word: nothing decided about it holds."""
         self._out: dict[int, int] = {
-            offset: each.count for each in told.ranges for offset in range(each.start, each.end)
+            offset: each.times for each in told.ranges for offset in range(each.start, each.end)
         }
         """Handed out and not finished: offset → deliveries that count. In the order of offsets."""
         self._again = deque(self._out)

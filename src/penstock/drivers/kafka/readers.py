@@ -117,7 +117,9 @@ class KafkaReaders:
                 break
             await asyncio.sleep(PAUSE_S)  # a transaction is not quite finished
         else:
-            raise Unavailable(f"{self.link.where}: the progress of reader {name!r} is not known yet")
+            raise Unavailable(
+                f"{self.link.where}: the progress of reader {name!r} is not known yet"
+            )
         if told[0].offset < 0 or not told[0].metadata:
             return None
         note = msgspec.json.decode(told[0].metadata, type=Note)
@@ -142,9 +144,7 @@ class KafkaReaders:
         if holder is not None:
             await end_producer(self.link, holder.producer)
 
-    async def _change(
-        self, topic: str, name: str, change: Callable[[Note | None], Note]
-    ) -> Note:
+    async def _change(self, topic: str, name: str, change: Callable[[Note | None], Note]) -> Note:
         """Replaces the note by what `change` makes of it, whoever else writes meanwhile."""
         for _ in range(TRIES_MAX):
             holder = await self._hold(topic, name)
@@ -344,9 +344,7 @@ def _digest(owner: str) -> str:
 
 def _shortened(note: Note, owner: str) -> Note:
     """The note with a new owner; the oldest fenced ones are forgotten when it gets too long."""
-    made = msgspec.structs.replace(
-        note, owner=owner, retired=[*note.retired, _digest(note.owner)]
-    )
+    made = msgspec.structs.replace(note, owner=owner, retired=[*note.retired, _digest(note.owner)])
     while made.retired and len(msgspec.json.encode(made)) > METADATA_BYTES_MAX:
         made.retired = made.retired[1:]
     return made

@@ -52,7 +52,7 @@ def is_removal(value: bytes | None, headers: Sequence[tuple[str, bytes | None]] 
     return value is None and any(name == REMOVED for name, _ in headers or ())
 
 
-def opened(  # noqa: PLR0913, PLR0917 - as wide as a record
+def opened(
     key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None,
     partition: int, offset: int, at: int,
 ) -> Letter:  # fmt: skip

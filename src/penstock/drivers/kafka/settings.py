@@ -114,7 +114,9 @@ def shape_of(text: str, what: str) -> Shape:
 
 
 def _common(address: Address) -> dict[str, Any]:
-    hosts = (f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in address.hosts)
+    hosts = (
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in address.hosts
+    )
     return {
         "bootstrap.servers": ",".join(hosts),
         # A broker that comes back is noticed within a second, not after ten.

@@ -126,11 +126,22 @@ class Topics(Looking):
 
     async def find_topic(self, topic: str) -> TopicRow | None:
         rows = await self._rows([kafka_name(topic)])
-        return rows[0] if rows else None
+        if not rows:
+            return None
+        if names.is_dead_topic(topic) and 0 < rows[0].messages <= COUNTED_MAX:
+            # What was removed is still in the log for a while.
+            return rows[0]._replace(messages=len(await self.look(topic, COUNTED_MAX, None)))
+        return rows[0]
 
     async def list_topics(self) -> list[TopicRow]:
+        return await self._rows(await self._names())
+
+    async def topic_names(self) -> list[str]:
+        return [topic_name(name) for name in await self._names()]
+
+    async def _names(self) -> list[str]:
         told = await self.link.run(lambda: self.link.admin.list_topics(timeout=SEEN_S))
-        return await self._rows([name for name in told.topics if not is_hidden(name)])
+        return [name for name in told.topics if not is_hidden(name)]
 
     async def _rows(self, listed: list[str]) -> list[TopicRow]:
         counts = await self._counts(listed)
@@ -148,11 +159,8 @@ class Topics(Looking):
             if self.level_of(topic) is Durability.WRITTEN is not self.capabilities.durability:
                 policy = msgspec.structs.replace(policy, durability=Durability.WRITTEN)
             held = [span.end - span.start for span in spans[name].values()]
-            messages = sum(held)
-            if names.is_dead_topic(topic) and 0 < messages <= COUNTED_MAX:
-                messages = len(await self.look(topic, COUNTED_MAX, None))
             end = sum(span.end for span in spans[name].values())
-            found.append(TopicRow(topic, policy, partitions, messages, 0, end))
+            found.append(TopicRow(topic, policy, partitions, sum(held), 0, end))
         return found
 
     async def _counts(self, listed: Iterable[str]) -> dict[str, int]:
@@ -201,8 +209,10 @@ class Topics(Looking):
     async def put_topic(self, topic: str, partitions: int, policy: TopicPolicy) -> None:
         capabilities.check_topic_policy(self.capabilities, 1, policy, KEPT)
         if policy.keep_last > 1:
-            raise Unsupported("kafka: topics keep the last message of a key, not the last "
-                              f"{policy.keep_last}: set keep_last to 1 or leave it out")  # fmt: skip
+            raise Unsupported(
+                f"kafka: topics keep the last message of a key, not the last {policy.keep_last}: "
+                "set keep_last to 1 or leave it out"
+            )
         name = kafka_name(topic)
         there = (await self._counts([name])).get(name)
         if there is None:
@@ -293,14 +303,19 @@ class Topics(Looking):
 
     # -- places ------------------------------------------------------------------------------------
 
+    async def spans_of(self, topics: Iterable[str]) -> dict[str, dict[int, Span]]:
+        """What each partition of many topics holds."""
+        counts = {kafka_name(topic): await self.partitions_of(topic) for topic in topics}
+        return {topic_name(name): each for name, each in (await self._spans(counts)).items()}
+
     async def spans(self, topic: str) -> dict[int, Span]:
         name = kafka_name(topic)
         return (await self._spans({name: await self.partitions_of(topic)}))[name]
 
     async def _spans(self, counts: Mapping[str, int]) -> dict[str, dict[int, Span]]:
         places = [(name, part) for name, count in counts.items() for part in range(count)]
-        low = await self._offsets(places, OffsetSpec.earliest())
-        high = await self._offsets(places, OffsetSpec.latest())
+        low = await self._offsets(places, _spec("earliest"))
+        high = await self._offsets(places, _spec("latest"))
         found: dict[str, dict[int, Span]] = {name: {} for name in counts}
         for name, part in places:
             start = max(low.get((name, part), 0), 0)
@@ -371,3 +386,7 @@ class Topics(Looking):
 
 _OWN_SOURCE: Final = 1
 """Of a setting: it was given to this topic."""
+
+
+def _spec(which: str) -> Any:
+    return getattr(OffsetSpec, which)()

@@ -35,7 +35,7 @@ Offsets = list[tuple[Any, list[Any]]]
 """(the group as its member sees it, what to commit)."""
 
 
-class Doubt(Exception):  # noqa: N818 - not an error anybody sees
+class Doubt(Exception):
     """A transaction whose end nobody knows."""
 
 
@@ -214,6 +214,8 @@ def _placed(parts: list[list[Letter]], sending: Sending | None) -> list[list[Pla
     at = 0
     for letters in parts:
         places = sending.places[at : at + len(letters)] if sending is not None else []
-        found.append([Placed(offset, f"{part}:{offset}", False, part) for part, offset in places])
+        found.append(
+            [Placed(offset, f"{part}:{offset}", partition=part) for part, offset in places]
+        )
         at += len(letters)
     return found

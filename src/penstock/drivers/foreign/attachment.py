@@ -134,6 +134,8 @@ class ForeignAttachment:
             self._has_orders.set()
         for part in work.slices:
             self._sink.on_slice(part)
+        for news in work.revoked:
+            self._sink.on_revoked(news)
         if self.desk.room()[0]:
             self._has_credit.set()
 

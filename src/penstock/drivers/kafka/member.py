@@ -157,6 +157,9 @@ class Member:
         finally:
             self._is_closed = True
             with suppress(Exception):
+                if not self._owned:
+                    self.consumer.unsubscribe()
+                    self.consumer.poll(0)
                 self.consumer.close()
             self._give_up()
 

@@ -226,4 +226,8 @@ def consumer_config(settings: Settings, group: str) -> dict[str, Any]:
 
 def looking_config(settings: Settings, group: str) -> dict[str, Any]:
     """A consumer that belongs to no group and says where a partition ends."""
-    return {**consumer_config(settings, group), "enable.partition.eof": True}
+    return {
+        **consumer_config(settings, group),
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,  # the end is told by an answer without messages
+    }

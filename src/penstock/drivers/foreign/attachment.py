@@ -145,8 +145,14 @@ class ForeignAttachment:
             done()
             return
         self._do(self.desk.let_go(partitions))
-        # The client sends its newest acks within this time.
-        self._loop.call_later(LET_GO_S, self.flush, lambda _: done())
+        feed = self.feed
+
+        def note() -> None:
+            if isinstance(feed, MovingFeed):
+                feed.note(self._orders.settle)
+            done()
+
+        self._loop.call_later(LET_GO_S, note)  # the client sends its newest acks within this time
 
     # -- fetching --------------------------------------------------------------------------------
 

@@ -166,6 +166,10 @@ class MovingFeed(Protocol):
         """`revoking(partitions, done)` is called on the loop before partitions are given up."""
         ...
 
+    def note(self, letters: Sequence[Letter]) -> None:
+        """These deliveries are finished; `settle` says so again. Goes with the partitions."""
+        ...
+
 
 class Carrier(Protocol):
     """One connection to a foreign broker."""

@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.drivers.foreign.carrier import Refused, Release, Seat
 from penstock.drivers.foreign.envelope import Letter
-from penstock.drivers.kafka.link import STALE, KafkaException, TopicPartition, code_of
+from penstock.drivers.kafka.link import KafkaException, TopicPartition
 from penstock.drivers.kafka.member import GIVE_UP_S, Member
 from penstock.drivers.kafka.names import kafka_name
 from penstock.drivers.kafka.progress import Progress, remembered
@@ -127,7 +127,9 @@ class KafkaFeed:
             if places and self._is_durable:
                 self.member.consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:
-            log.warning("topic %s: what was finished last may come again: %s", self._topic, error)
+            log.warning("topic %s: what was finished last comes again: %s", self._topic, error)
+            for progress in gone.values():
+                progress.is_lost = True
 
     # -- fetching ----------------------------------------------------------------------------------
 
@@ -234,11 +236,11 @@ class KafkaFeed:
         with self._guard:
             for letter in letters:
                 progress: Progress = letter.token
-                if self.parts.get(letter.partition) is not progress:
-                    refused.append(Refused(letter, MOVED))
-                    continue
                 assert letter.offset is not None
-                progress.finish(letter.offset)
+                if self.parts.get(letter.partition) is progress:
+                    progress.finish(letter.offset)
+                elif progress.is_lost or progress.is_out(letter.offset):
+                    refused.append(Refused(letter, MOVED))
         return refused
 
     def moved(self, letters: Sequence[Letter]) -> list[int]:
@@ -263,8 +265,8 @@ class KafkaFeed:
                 places.append(TopicPartition(self._topic, part, at, metadata=metadata))
         return group, places
 
-    def finished_elsewhere(self, letters: Sequence[Letter]) -> None:
-        """A unit finished these letters."""
+    def note(self, letters: Sequence[Letter]) -> None:
+        """These letters are finished, whoever commits that."""
         self._finished(letters)
 
     async def release(self, releases: Sequence[Release]) -> list[Refused]:
@@ -341,23 +343,11 @@ class KafkaFeed:
         try:
             await self.member.commit(places)
         except KafkaException as error:
-            if code_of(error) in STALE:
-                self.forget([place.partition for place in places])
-                return None  # what is decided about them is refused from now on
+            # Also in the midst of a rebalance: when partitions are lost the member is told so.
             return Unavailable(f"{self._link.where}: the commit failed: {error}")
         except Unavailable as error:
             return error
         return None
-
-    def forget(self, parts: Sequence[int]) -> None:
-        """The group went on without this consumer: it has these partitions no more."""
-        log.warning("topic %s: the group went on without this consumer; its partitions %s are "
-                    "with others", self._topic, list(parts))  # fmt: skip
-        with self._guard:
-            for part in parts:
-                progress = self.parts.pop(part, None)
-                if progress is not None:
-                    progress.is_lost = True
 
     def _answer(self, upto: int, error: Exception | None) -> None:
         while self._waiters and self._waiters[0][0] <= upto:

@@ -242,6 +242,10 @@ class Link:
         while not self._is_closed:
             self._producer.poll(POLL_S)
 
+    async def refresh(self, topic: str) -> None:
+        """Has the producer see a topic's new partitions at once."""
+        await self.run(lambda: self._producer.list_topics(topic, timeout=ASK_S))
+
     async def produce(self, topic: str, records: Sequence[Record]) -> list[tuple[int, int]]:
         """Stores records in their order; partition and offset of each.
 

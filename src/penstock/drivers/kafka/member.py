@@ -44,6 +44,8 @@ BUSY_S: Final = 0.25
 """So long after messages arrived some count as out."""
 FULL_S: Final = 0.5
 """After so long with a full stock the partitions pause."""
+IDLE_S: Final = 2.0
+"""After so long without a partition a consumer says that it is one too many."""
 SIGN_S: Final = 1.0
 """How often the loop is asked for a sign of life."""
 FINAL: Final = frozenset(
@@ -93,6 +95,7 @@ class Member:
         self._seen = time.monotonic()
         self._asked = 0.0
         self._busy_until = 0.0
+        self._idle_since = 0.0
         self._owned: set[int] = set()
         self._thread = threading.Thread(
             target=self._run, name=f"penstock-kafka-{topic}", daemon=True
@@ -193,6 +196,7 @@ class Member:
         full_since = 0.0
         while not self._is_closed:
             self._do_calls()
+            self._warn_if_idle()
             if not self._has_life():
                 self._is_wanted.wait(POLL_S)
                 continue
@@ -274,11 +278,16 @@ class Member:
         if self._is_paused:  # what is new does not know
             self._is_paused = False
             self._pause()
-        if not self._owned:
+        self._idle_since = 0.0 if self._owned else self._idle_since or time.monotonic()
+
+    def _warn_if_idle(self) -> None:
+        """A moment without partitions is a rebalance; a while is one consumer too many."""
+        if self._idle_since and time.monotonic() - self._idle_since > IDLE_S:
+            self._idle_since = 0.0
             log.warning(
                 "topic %s: consumer %s got no partition: the group has more consumers than the "
                 "topic has partitions; it waits for one of them to leave",
-                self.topic, consumer.memberid(),
+                self.topic, self.consumer.memberid(),
             )  # fmt: skip
 
     def _on_revoke(self, consumer: Any, places: list[Any]) -> None:

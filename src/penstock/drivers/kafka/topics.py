@@ -237,6 +237,7 @@ class Topics(Looking):
             ).values():
                 await self.link.ask(future)
             await self._until(name, partitions)
+            await self.link.refresh(name)
 
     async def make_topic(
         self, topic: str, partitions: int, copies: int, policy: TopicPolicy

@@ -22,7 +22,7 @@ from penstock.drivers.kafka.link import (
 from penstock.drivers.kafka.names import OWN, kafka_name
 from penstock.drivers.kafka.records import Record, record_of
 from penstock.drivers.kafka.settings import consumer_config, unit_config
-from penstock.vocabulary.errors import AckRefused, Unconfirmed
+from penstock.vocabulary.errors import AckRefused, Unavailable, Unconfirmed
 from penstock.vocabulary.limits import BODY_BYTES_MAX, MIB
 from penstock.vocabulary.units import UnitWish
 
@@ -120,7 +120,7 @@ class KafkaUnits:
             sending = Sending(total, self.link.loop) if total else None
             await self._transact(records, offsets, sending, acks)
             for feed, letters in by_feed.items():
-                feed.finished_elsewhere(letters)
+                feed.note(letters)
         return _placed(parts, sending)
 
     async def _transact(
@@ -141,7 +141,8 @@ class KafkaUnits:
             if not isinstance(error, KafkaException) or error.args[0].fatal():
                 await self.close_units()
             if code_of(error) in STALE:
-                raise _refused(acks, "its partition went to another consumer") from error
+                _check_held(acks)
+                raise Unavailable(f"{self.link.where}: the group rebalances: {error}") from error
             raise translated(error, self.link.where) from error
 
     async def _ready(self) -> Any:
@@ -200,13 +201,6 @@ def _check_held(acks: list[tuple[Feed, list[Letter]]]) -> None:
     ]
     if moved:
         raise AckRefused("some acks of the unit came too late", refused=moved)
-
-
-def _refused(acks: list[tuple[Feed, list[Letter]]], why: str) -> AckRefused:
-    every = [(number, at, why) for number, (_, each) in enumerate(acks) for at in range(len(each))]
-    if not every:
-        return AckRefused(why, refused=[])
-    return AckRefused("the acks of the unit came too late", refused=every)
 
 
 def _placed(parts: list[list[Letter]], sending: Sending | None) -> list[list[Placed]]:

@@ -119,7 +119,7 @@ class _Reading:
             self._sizes[part] += len(message)
         is_last = message.offset() + 1 >= self._wanted[part].end
         is_full = (
-            len(self.found[part]) >= self._count_max or self._sizes[part] > self._bytes_max
+            len(self.found[part]) >= self._count_max or self._sizes[part] >= self._bytes_max
         )  # fmt: skip
         if is_last or is_full:
             self.left.discard(part)

@@ -8,6 +8,7 @@ import pytest
 from penstock.cli.bench import load
 from penstock.cli.bench.plan import Plan
 from penstock.cli.bench.servers import Server
+from tests.servers.kafka import Cluster
 
 WORKS = [load.publish, load.consume, load.end_to_end, load.callers, load.one, load.latency]
 
@@ -30,6 +31,11 @@ def test_nats(work: Any, nats_server: Server) -> None:
 @pytest.mark.parametrize("work", WORKS, ids=lambda work: work.__name__)
 def test_redis(work: Any, redis_server: Callable[..., Server]) -> None:
     _check(work, f"redis://{redis_server('everysec').address}", "redis ")
+
+
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.__name__)
+def test_kafka(work: Any, kafka_server: Cluster) -> None:
+    _check(work, f"kafka://{kafka_server.bootstrap}", "kafka, 1 broker")
 
 
 def test_redis_says_when_it_syncs(redis_server: Callable[..., Server]) -> None:

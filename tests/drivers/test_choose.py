@@ -36,12 +36,6 @@ def test_a_wrong_url_is_refused_with_a_hint(url: str, hint: str) -> None:
         check_url(url)
 
 
-@pytest.mark.parametrize("url", ["kafka://h1/topic"])
-def test_a_known_broker_that_is_not_available_yet_is_named(url: str) -> None:
-    with pytest.raises(Unsupported, match=url.partition(":")[0]):
-        check_url(url)
-
-
 def test_a_server_is_named_by_its_host() -> None:
     assert check_url("penstock://127.0.0.1") == "penstock"
     with pytest.raises(InvalidArgument, match="names no host"):

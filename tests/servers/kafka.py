@@ -1,22 +1,44 @@
 """Kafka on one node or three, each a broker and a controller, from the jars in the cache."""
 
+import importlib.machinery
+import importlib.util
 import shutil
 import subprocess
+import sys
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from penstock.cli.bench.servers import Missing, Server, folder_of, free_port
 
 MEMORY = {1: "512m", 3: "256m"}
 """Java heap of each node."""
-LOGGING = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=info",)
+FEW = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
+"""What makes a small cluster start sooner."""
+
+
+def _load() -> Any:
+    """`deploy/kafka/node` as a module: the tests start what users start."""
+    path = Path(__file__).parents[2] / "deploy" / "kafka" / "node"
+    loader = importlib.machinery.SourceFileLoader("deploy_kafka_node", str(path))
+    spec = importlib.util.spec_from_loader("deploy_kafka_node", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = before
+    return module
+
+
+deploy = _load()
 
 
 class Cluster:
     """Nodes of one Kafka, which can be killed and started again one by one."""
 
     def __init__(self, folder: Path, nodes: int) -> None:
-        self._jars = folder_of("kafka") / "*"
+        self._jars = folder_of("kafka")
         if shutil.which("java") is None:
             raise Missing("Kafka needs Java, and there is none on the PATH")
         ports = [(free_port(), free_port()) for _ in range(nodes)]
@@ -47,37 +69,17 @@ class Cluster:
     def _node(
         self, folder: Path, number: int, ports: tuple[int, int], voters: str, nodes: int
     ) -> Server:
-        folder.mkdir(parents=True)
-        copies = min(nodes, 3)
-        least = min(copies, 2)
-        settings = {
-            "process.roles": "broker,controller",
-            "node.id": number,
-            "controller.quorum.voters": voters,
-            "listeners": f"PLAINTEXT://127.0.0.1:{ports[0]},CONTROLLER://127.0.0.1:{ports[1]}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{ports[0]}",
-            "controller.listener.names": "CONTROLLER",
-            "log.dirs": folder / "data",
-            "default.replication.factor": copies,
-            "min.insync.replicas": least,
-            "offsets.topic.replication.factor": copies,
-            "offsets.topic.num.partitions": 4,
-            "transaction.state.log.replication.factor": copies,
-            "transaction.state.log.min.isr": least,
-            "transaction.state.log.num.partitions": 4,
-            "share.coordinator.state.topic.replication.factor": copies,
-            "share.coordinator.state.topic.min.isr": least,
-            "group.initial.rebalance.delay.ms": 0,
-        }
-        path = folder / "server.properties"
-        lines = (f"{key}={value}\n" for key, value in settings.items())
-        path.write_text("".join(lines), encoding="utf-8")
-        command = ["java", f"-Xmx{MEMORY[nodes]}", *LOGGING, "-cp", str(self._jars)]
-        command += ["kafka.Kafka", str(path)]
+        found = deploy.settings(
+            "both", number, voters=voters, data=folder / "data", port=ports[0],
+            controller_port=ports[1], brokers=nodes,
+        )  # fmt: skip
+        found |= {"group.initial.rebalance.delay.ms": "0", **FEW}
+        path = deploy.write(folder / "server.properties", found)
+        command = deploy.java(self._jars, MEMORY[nodes], "kafka.Kafka", str(path))
         return Server(command, ports[0], folder, ready_line="Kafka Server started")
 
     def _tool(self, *words: str) -> str:
-        command = ["java", "-Xmx128m", "-cp", str(self._jars), "kafka.tools.StorageTool", *words]
+        command = deploy.java(self._jars, "128m", "kafka.tools.StorageTool", *words)
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout

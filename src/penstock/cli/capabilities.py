@@ -6,7 +6,6 @@ from typing import Any, Final
 from penstock.cli.command import Command
 from penstock.cli.output import Output
 from penstock.drivers import capabilities
-from penstock.drivers.choose import LATER
 
 OURS: Final = ("file", "memory", "penstock")
 
@@ -80,7 +79,6 @@ def _show_all(output: Output) -> int:
     output.say()
     output.pairs(capabilities.LEVELS)
     _legend(output)
-    output.say(f"not available in this version: {', '.join(LATER)}")
     return 0
 
 

@@ -363,11 +363,14 @@ class Client(Readers, Administration):
         return stream
 
     async def _change_existing(self, wish: Wish, settings: dict[str, Any]) -> None:
-        known = {row["topic"] for row in await self.topics()}
-        if not (wish.topic in known or is_pattern(wish.topic)) or wish.subscription is None:
-            return
+        if not is_pattern(wish.topic):
+            try:
+                await self.describe_topic(wish.topic)
+            except UnknownTopic:
+                return
         rows = await self.subscriptions(wish.topic)
-        if any(row["subscription"] == wish.subscription for row in rows):
+        if wish.subscription in {row["subscription"] for row in rows}:
+            assert wish.subscription is not None
             await self.alter_subscription(wish.topic, wish.subscription, **settings)
 
     # -- push ------------------------------------------------------------------------------------

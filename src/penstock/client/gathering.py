@@ -8,7 +8,7 @@ publisher never waits: with nothing under way its message goes at once.
 from asyncio import AbstractEventLoop, Future
 from typing import Any, Final
 
-from penstock.client.receipts import spelled_place
+from penstock.client.receipts import home_of, spelled_place
 from penstock.vocabulary.errors import PenstockError
 from penstock.vocabulary.limits import KIB
 from penstock.vocabulary.message import Receipt
@@ -58,6 +58,7 @@ class Gathered:
                     position = f"{partition}:{offset}"
                 else:
                     offset, position, is_duplicate = spelled_place(stored, partition, index)
+                    partition = home_of(stored, partition, index)
                 id = f"{id_start}{sequence + index:x}"
                 future.set_result(
                     Receipt(topic, partition, offset, position, id, durability, is_duplicate)

@@ -17,7 +17,7 @@ from penstock.client.gathering import COUNT_CUT as GATHER_COUNT
 from penstock.client.gathering import Gathered, fresh
 from penstock.client.growth import Flights, repack
 from penstock.client.packing import partition_of
-from penstock.client.receipts import Parcel, Receipts, Sent, spelled_place
+from penstock.client.receipts import Parcel, Receipts, Sent, home_of, spelled_place
 from penstock.drivers.port import Answer, Attachment, Driver, UnitDriver
 from penstock.vocabulary import names
 from penstock.vocabulary.claims import Claim
@@ -172,8 +172,8 @@ class Publisher:
             return await self.publish_alone(route, self.choose(route, key, id), batch, id, key)
         offset, position, is_duplicate = spelled_place(stored, partition, 0)
         return Receipt(
-            route.topic, partition, offset, position, id or f"{id_start}{sequence:x}",
-            stored.durability, is_duplicate,
+            route.topic, home_of(stored, partition, 0), offset, position,
+            id or f"{id_start}{sequence:x}", stored.durability, is_duplicate,
         )  # fmt: skip
 
     def gather(self, topic: str, body: bytes) -> "Future[Receipt] | None":

@@ -45,6 +45,11 @@ def spelled_place(stored: Stored, partition: int, at: int) -> tuple[int | None, 
     return offset, "" if offset is None else f"{partition}:{offset}", is_duplicate
 
 
+def home_of(stored: Stored, partition: int, at: int) -> int:
+    """The partition of a batch's message: where it was sent to, if the broker chose no other."""
+    return partition if stored.homes is None else stored.homes[at]
+
+
 class Receipts(Sequence[Receipt]):
     """One receipt for each message, in the order of the list; made when looked at."""
 
@@ -90,7 +95,7 @@ class Receipts(Sequence[Receipt]):
         given = message.id if isinstance(message, Message) else None
         return Receipt(
             self._topic,
-            partition,
+            home_of(stored, partition, at),
             offset,
             position,
             given or render_id(sent.publisher, sent.epoch, sent.sequence + at),

@@ -135,7 +135,8 @@ MATRIX: Final[dict[str, dict[str, Cell]]] = {
 
 LEVELS: Final = {
     "penstock": "synced; memory: gives memory",
-    "kafka": "replicated if min.insync.replicas is 2 or more and acks=all, else written",
+    "kafka": "replicated if min.insync.replicas is 2 or more and acks=all, else written; acks=none "
+    "memory",
     "nats": "written",
     "pubsub": "replicated",
     "redis": "no append-only file memory, everysec written, always synced",
@@ -162,6 +163,15 @@ MQTT: Final = Capabilities(
     has_replay=False,
     has_readers=False,
     has_expiry=True,
+    has_patterns=True,
+)
+KAFKA: Final = Capabilities(
+    scheme="kafka",
+    durability=Durability.WRITTEN,
+    kinds=(Kind.SHARED, Kind.KEY_SHARED, Kind.MULTICAST),
+    qos=(0, 1, 2),
+    has_expiry=True,
+    has_transactions=True,
     has_patterns=True,
 )
 REDIS: Final = Capabilities(

@@ -7,11 +7,12 @@ from typing import Final
 
 from penstock.drivers.foreign.address import Address, parse, without_credentials
 from penstock.drivers.port import Driver
-from penstock.vocabulary.errors import InvalidArgument, Unsupported
+from penstock.vocabulary.errors import InvalidArgument
 
 EMBEDDED: Final = ("file", "memory")
 REMOTE: Final = "penstock"
 FOREIGN: Final = {
+    "kafka": "penstock.drivers.kafka",
     "kubemq": "penstock.drivers.kubemq",
     "mqtt": "penstock.drivers.mqtt",
     "tcp": "penstock.drivers.mqtt",
@@ -22,12 +23,10 @@ FOREIGN: Final = {
 }
 """Scheme → the package that carries it. Its `PORT` and `OPTIONS` tell what a URL may say; the SDK
 is imported by its module `carrier` only, whose `connect(address)` opens a connection."""
-LATER: Final = ("kafka",)
-"""Schemes that are known and not available in this version."""
 
 
 def check_url(url: str) -> str:
-    """Returns the scheme of a URL that can be opened. Raises InvalidArgument, Unsupported."""
+    """Returns the scheme of a URL that can be opened. Raises InvalidArgument."""
     if not isinstance(url, str) or not url:
         raise InvalidArgument(f"a URL must be text such as 'file:./data', not {url!r}")
     scheme, mark, rest = url.partition(":")
@@ -39,18 +38,13 @@ def check_url(url: str) -> str:
     if scheme in FOREIGN:
         address_of(url)
         return scheme
-    if scheme in LATER:
-        raise Unsupported(
-            f"{scheme}: URLs are not available in this version; use 'file:DIR', "
-            "'penstock://HOST', 'nats://HOST' or 'redis://HOST'"
-        )
     if scheme == REMOTE:
         from penstock.drivers.remote.address import parse  # noqa: PLC0415
 
         parse(url)
         return scheme
     if scheme not in EMBEDDED:
-        close = get_close_matches(scheme.lower(), [*EMBEDDED, REMOTE, *FOREIGN, *LATER], n=1)
+        close = get_close_matches(scheme.lower(), [*EMBEDDED, REMOTE, *FOREIGN], n=1)
         rest = shown.partition(":")[2]
         hint = f"did you mean '{close[0]}:{rest}'?" if close else "use 'file:DIR' or 'memory:'"
         raise InvalidArgument(f"unknown scheme {scheme!r} in URL {shown!r}; {hint}")

@@ -16,3 +16,5 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     """Offsets of messages that were stored before, by their index, where known."""
     marks: tuple[tuple[int | None, str], ...] | None = None
     """Offset and position of each message, from a broker whose offsets do not rise one by one."""
+    homes: tuple[int, ...] | None = None
+    """Partition of each message, where the broker chose it."""

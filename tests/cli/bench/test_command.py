@@ -109,7 +109,7 @@ def test_help_names_every_row(penstock: Penstock) -> None:
         (["--mode", "fast"], "is not one of publish"),
         (["--mode", "recovery", "--url", "memory:"], "needs a disk"),
         (["--suite", "--url", "memory:"], "needs a disk"),
-        (["--url", "kafka://h"], "bench measures file, memory, penstock, nats, redis"),
+        (["--url", "rabbit://h"], "bench measures file, memory, penstock, nats, redis"),
     ],
 )
 def test_wrong_usage(words: list[str], problem: str, penstock: Penstock) -> None:

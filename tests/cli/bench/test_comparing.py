@@ -65,7 +65,7 @@ def test_the_table_for_people(penstock: Penstock, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--compare", "kafka://h"], "bench measures file, memory"),
+        (["--compare", "rabbit://h"], "bench measures file, memory"),
         (["--url", "penstock://h", "--mode", "topics"], "measures file:DIR only"),
         (["--rate", "10"], "--rate is for --mode latency"),
         (["--suite", "--serve"], "the suite starts what it needs"),

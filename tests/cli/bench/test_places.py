@@ -12,7 +12,7 @@ from tests.servers.fixtures import available
 
 @pytest.mark.parametrize(
     "url",
-    ["file:.", "memory:", "penstock://h:1", "nats://h", "redis://h", *places.STARTED],
+    ["file:.", "memory:", "penstock://h:1", "nats://h", "redis://h", "kafka://h", *places.STARTED],
 )
 def test_a_url_that_can_be_measured(url: str) -> None:
     places.check(url)
@@ -21,7 +21,7 @@ def test_a_url_that_can_be_measured(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("kafka://h", "bench measures file, memory, penstock, nats, redis"),
+        ("rabbit://h", "bench measures file, memory, penstock, nats, redis"),
         ("radis://h", "did you mean 'redis'"),
         ("redis:everysec", "started here by one of serve:, nats:"),
         ("nats", "started here by one of"),

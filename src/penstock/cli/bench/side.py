@@ -1,7 +1,7 @@
 """One side of a comparison: a broker behind its own client, given the same work as the others.
 
 A Penstock URL is served by `ours`; the sides of other brokers live in `benchmarks/` of the source
-tree, one module each (`nats_side.py`, `redis_side.py`), with a function `side(plan)`.
+tree, one module each (`nats_side.py`, `redis_side.py`, `kafka_side.py`), with a function `side(plan)`.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ from penstock.cli.bench.plan import Plan
 from penstock.vocabulary.errors import PenstockError
 
 OURS: Final = ("file", "memory", "penstock")
-OTHERS: Final = ("nats", "redis")
+OTHERS: Final = ("nats", "redis", "kafka")
 SCHEMES: Final = (*OURS, *OTHERS)
 
 

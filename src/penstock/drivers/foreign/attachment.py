@@ -13,8 +13,9 @@ from functools import partial
 from threading import get_ident
 from typing import Any, Final
 
-from penstock.drivers.foreign.carrier import Feed, Refused, Release
+from penstock.drivers.foreign.carrier import Feed, MovingFeed, Refused, Release
 from penstock.drivers.foreign.desk import Desk, Work
+from penstock.drivers.foreign.keyed_desk import KeyedDesk
 from penstock.drivers.port import Answer, Sink
 from penstock.vocabulary import names
 from penstock.vocabulary.claims import Claim, Refusal, Renewal, Revoked
@@ -25,6 +26,7 @@ from penstock.vocabulary.errors import (
     Unavailable,
     UnknownSubscription,
 )
+from penstock.vocabulary.limits import ACK_DELAY_S_MAX
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.records import Cause, Ranges
 
@@ -35,6 +37,7 @@ PAUSE_S_MAX: Final = 1.0
 TICK_SHARE: Final = 10
 TICK_S_MAX: Final = 1.0
 TICK_S_MIN: Final = 0.02
+LET_GO_S: Final = 4 * ACK_DELAY_S_MAX
 CLOSE_S_MAX: Final = 5.0
 """How long leaving in good order may take while the broker cannot be reached."""
 
@@ -66,6 +69,8 @@ class ForeignAttachment:
         self._is_stopping = False
         self._is_closed = False
         self._is_ended = False
+        if isinstance(feed, MovingFeed):
+            feed.listen(self._let_go)
 
     @property
     def lease_s(self) -> float:
@@ -95,7 +100,8 @@ class ForeignAttachment:
         def decide() -> None:
             now, wall = self._loop.time(), wall_ms()
             self._do(self.desk.give_back(claim, cause, delay_s, reason, now, wall))
-            if cause is Cause.NACKED and self.desk.policy.kind is Kind.KEY_SHARED:
+            is_keyed = self.desk.policy.kind is Kind.KEY_SHARED
+            if cause is Cause.NACKED and is_keyed and not isinstance(self.desk, KeyedDesk):
                 assert self._sink is not None
                 self._sink.on_revoked(Revoked(claim, ()))  # one of a key is out at a time
             self._tick_later()
@@ -134,8 +140,25 @@ class ForeignAttachment:
             self._has_orders.set()
         for part in work.slices:
             self._sink.on_slice(part)
+        for news in work.revoked:
+            self._sink.on_revoked(news)
         if self.desk.room()[0]:
             self._has_credit.set()
+
+    def _let_go(self, partitions: set[int], done: Callable[[], None]) -> None:
+        """Partitions move to another consumer: what was decided goes first."""
+        if self._is_closed or self._sink is None:
+            done()
+            return
+        self._do(self.desk.let_go(partitions))
+        feed = self.feed
+
+        def note() -> None:
+            if isinstance(feed, MovingFeed):
+                feed.note(self._orders.settle)
+            done()
+
+        self._loop.call_later(LET_GO_S, note)  # the client sends its newest acks within this time
 
     # -- fetching --------------------------------------------------------------------------------
 

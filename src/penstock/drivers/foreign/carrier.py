@@ -16,14 +16,15 @@ How to write a carrier:
   in Traits.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from penstock.drivers.foreign.envelope import Letter
 from penstock.drivers.port import Capabilities
 from penstock.vocabulary.errors import Unsupported
+from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 
 Token = Any
@@ -36,6 +37,7 @@ class Placed(NamedTuple):
     offset: int | None
     position: str
     is_duplicate: bool = False
+    partition: int = 0
 
 
 class Sender(NamedTuple):
@@ -74,6 +76,13 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     has_patterns: bool = False
     """`open_feed` takes a pattern: its letters come from many topics, named by `token.topic`.
     False: topics are listed, and those that match are joined one by one."""
+    is_keyed_here: bool = False
+    """Kind `key_shared`: the broker gives a partition to one consumer, the desk keeps the order of
+    a key after a nack."""
+    partitions_usual: int = 1
+    """Partitions of a topic that is created without being asked for more."""
+    has_own_map: bool = False
+    """The broker's rules choose the partition of a message, not the client's."""
     fetch_s: float = 1.0
     """How long a fetch with nothing to bring may last."""
 
@@ -149,6 +158,19 @@ class Feed(Protocol):
 
     async def close(self) -> None:
         """Ends the consumer; everything was settled or released before. Never raises."""
+        ...
+
+
+@runtime_checkable
+class MovingFeed(Protocol):
+    """A feed whose partitions may move to another consumer while it lives."""
+
+    def listen(self, revoking: Callable[[set[int], Callable[[], None]], None]) -> None:
+        """`revoking(partitions, done)` is called on the loop before partitions are given up."""
+        ...
+
+    def note(self, letters: Sequence[Letter]) -> None:
+        """These deliveries are finished; `settle` says so again. Goes with the partitions."""
         ...
 
 
@@ -232,6 +254,55 @@ class Carrier(Protocol):
 
     async def remove(self, topic: str, letters: Sequence[Letter]) -> None:
         """Removes letters that `look` found, for good."""
+        ...
+
+
+@runtime_checkable
+class LevelCarrier(Protocol):
+    """A carrier whose topics are not equally safe."""
+
+    def level_of(self, topic: str) -> Durability:
+        """How safe a confirmed message of this topic is."""
+        ...
+
+
+@runtime_checkable
+class NamedCarrier(Protocol):
+    """A carrier that finds one subscription without looking at all of them."""
+
+    async def list_named(self, topic: str, name: str) -> list[SubscriptionRow]:
+        """The subscription of this name, and the members of a multicast of this name."""
+        ...
+
+
+@runtime_checkable
+class ManyCarrier(Protocol):
+    """A carrier that tells many topics and their subscriptions faster than one by one."""
+
+    async def topic_names(self) -> list[str]:
+        """Every topic, by its name only."""
+        ...
+
+    async def list_many(self, topics: list[str]) -> dict[str, list[SubscriptionRow]]:
+        """The durable subscriptions of each of these topics."""
+        ...
+
+
+@runtime_checkable
+class PolicyCarrier(Protocol):
+    """A carrier that keeps less of a topic's policy than it is asked to, since it needs no more."""
+
+    def kept_policy(self, policy: TopicPolicy) -> TopicPolicy:
+        """What `find_topic` tells of this policy."""
+        ...
+
+
+@runtime_checkable
+class OwnReaders(Protocol):
+    """A carrier with readers of its own."""
+
+    async def answer_reader(self, request: Any) -> Any:
+        """Does what a request about a reader asks."""
         ...
 
 

@@ -23,7 +23,7 @@ from penstock.batch.frame import Frame, Slice
 from penstock.drivers.foreign.carrier import Release, Traits
 from penstock.drivers.foreign.envelope import DEAD_MARK, Letter, columns_of
 from penstock.vocabulary import names
-from penstock.vocabulary.claims import Claim, Refusal, Renewal
+from penstock.vocabulary.claims import Claim, Refusal, Renewal, Revoked
 from penstock.vocabulary.limits import SLICE_COUNT_MAX
 from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import Cause, Ranges
@@ -93,6 +93,8 @@ class Work(msgspec.Struct):
     settle: list[Letter] = msgspec.field(default_factory=list)
     bury: list[Letter] = msgspec.field(default_factory=list)
     release: list[Release] = msgspec.field(default_factory=list)
+    revoked: list[Revoked] = msgspec.field(default_factory=list)
+    """Kind `key_shared`: for the client."""
 
     def has_orders(self) -> bool:
         """True when the broker must be told something."""
@@ -136,6 +138,10 @@ class Desk:
         self._resting: list[tuple[float, int, Held]] = []
         """Heap of what waits here until it is due: (due, number, delivery)."""
         self._numbers = count()
+        self._begin()
+
+    def _begin(self) -> None:
+        """What a kind of desk has besides."""
 
     @property
     def has_dead_letters(self) -> bool:
@@ -304,6 +310,19 @@ class Desk:
         self._leases.clear()
         self._resting.clear()
         self._out = self._out_bytes = 0
+        return work
+
+    def let_go(self, partitions: set[int]) -> Work:
+        """Partitions move to another consumer: what the application has not got, it never gets."""
+        work = Work()
+        for lease_id, lease in self._leases.items():
+            if lease.partition in partitions:
+                end = lease.start + len(lease.items)
+                work.slices.append(Slice(lease_id, lease.partition, lease.start, end, 0, []))
+                for held in lease.items:
+                    if held.state is State.OUT:
+                        self._return_credit(held.letter)
+                        held.state = State.LAPSED
         return work
 
     # -- time ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from penstock.drivers.foreign.carrier import Carrier, Feed, Seat, Sender
 from penstock.drivers.foreign.desk import Desk
 from penstock.drivers.foreign.envelope import letters_of, seal
 from penstock.drivers.foreign.following import ForeignFollowing
+from penstock.drivers.foreign.keyed_desk import KeyedDesk
 from penstock.drivers.foreign.lanes import Bundle, Lanes
 from penstock.drivers.foreign.native_following import NativeFollowing
 from penstock.drivers.foreign.office import Office
@@ -150,7 +151,8 @@ class ForeignDriver:
 
     def seated(self, wish: Wish, seat: Seat, feed: Feed) -> ForeignAttachment:
         """A consumer of a feed that is open."""
-        desk = Desk(
+        desk_of = KeyedDesk if _is_keyed(seat.policy, self._carrier) else Desk
+        desk = desk_of(
             seat.topic, seat.subscription, wish.consumer, seat.policy, wish.credit,
             wish.credit_bytes, self._carrier.traits,
         )  # fmt: skip
@@ -216,6 +218,10 @@ class ForeignDriver:
             await self._units.close()
         await asyncio.gather(*(each.lose() for each in list(self._attachments)))
         await self._carrier.close()
+
+
+def _is_keyed(policy: SubscriptionPolicy, carrier: Carrier) -> bool:
+    return policy.kind is Kind.KEY_SHARED and carrier.traits.is_keyed_here
 
 
 def check_size(topic: str, size: int, limit: int) -> None:

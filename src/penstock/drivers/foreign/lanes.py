@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from penstock.drivers.foreign.carrier import Carrier, Placed, Sender
+from penstock.drivers.foreign.carrier import Carrier, LevelCarrier, Placed, Sender
 from penstock.drivers.foreign.envelope import Letter
 from penstock.drivers.port import Answer
 from penstock.vocabulary.errors import (
@@ -125,6 +125,8 @@ class Lanes:
                 await self._send(topic, [bundle])
             return
         level = self._carrier.capabilities.durability
+        if isinstance(self._carrier, LevelCarrier):
+            level = self._carrier.level_of(topic)
         at = 0
         for bundle in together:
             end = at + len(bundle.letters)
@@ -141,7 +143,7 @@ class Lanes:
             except UnknownTopic as error:
                 self._forget_topic(topic)
                 reason: PenstockError = error
-            except DiskFull:
+            except (DiskFull, Unconfirmed):
                 raise
             except Unavailable as error:
                 reason = error
@@ -184,4 +186,5 @@ def stored_of(letters: list[Letter], placed: list[Placed], level: Durability) ->
     )
     marks = tuple((place.offset, place.position) for place in placed)
     kept = None if len(fresh) == len(placed) else fresh
-    return Stored(None, level, not fresh, kept, None, marks)
+    homes = tuple(place.partition for place in placed) if any(p.partition for p in placed) else None
+    return Stored(None, level, not fresh, kept, None, marks, homes)

@@ -10,7 +10,15 @@ import msgspec
 
 from penstock.batch import encode_columns
 from penstock.batch.frame import Frame
-from penstock.drivers.foreign.carrier import Carrier, SubscriptionRow, TopicRow
+from penstock.drivers.foreign.carrier import (
+    Carrier,
+    ManyCarrier,
+    NamedCarrier,
+    OwnReaders,
+    PolicyCarrier,
+    SubscriptionRow,
+    TopicRow,
+)
 from penstock.drivers.foreign.envelope import DEAD_MARK, Letter, columns_of
 from penstock.drivers.foreign.readers import REQUESTS, ReaderCarrier, Readers
 from penstock.vocabulary import names
@@ -48,6 +56,10 @@ class Office:
 
     async def answer(self, request: q.Request) -> Any:
         """Does what is asked. Raises Unsupported for what a foreign broker cannot tell."""
+        if isinstance(request, REQUESTS) and isinstance(self._carrier, OwnReaders):
+            if isinstance(request, q.OpenReader):
+                await self.ensure_topic(request.topic)
+            return await self._carrier.answer_reader(request)
         if self._readers is not None and isinstance(request, REQUESTS):
             return await self._readers.answer(request)
         handler = _HANDLERS.get(type(request))
@@ -64,7 +76,7 @@ class Office:
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has, as far as is known."""
-        return self._known.get(topic, 1)
+        return 1 if self._carrier.traits.has_own_map else self._known.get(topic, 1)
 
     def forget_topic(self, topic: str) -> None:
         """The topic was found missing."""
@@ -76,17 +88,20 @@ class Office:
             return
         row = await self._carrier.find_topic(topic)
         if row is None:
-            policy = TopicPolicy()
+            policy, partitions = TopicPolicy(), self._carrier.traits.partitions_usual
             if names.is_dead_topic(topic):
                 source, _, subscription = topic.partition(names.DEAD_MARK)
                 policy = TopicPolicy(retain_s=None, dead_of=f"{source}\n{subscription}")
-            await self._carrier.put_topic(topic, 1, policy)
-            self._known[topic] = 1
+                partitions = 1
+            await self._carrier.put_topic(topic, partitions, policy)
+            self._known[topic] = partitions
         else:
             self._known[topic] = row.partitions
 
     async def topic_names(self) -> list[str]:
         """Every topic."""
+        if isinstance(self._carrier, ManyCarrier):
+            return sorted(await self._carrier.topic_names())
         return sorted(row.topic for row in await self._carrier.list_topics())
 
     async def _topic(self, topic: str) -> TopicRow:
@@ -103,11 +118,15 @@ class Office:
         if row is None:
             await self._carrier.put_topic(request.topic, request.partitions, request.policy)
             self._known[request.topic] = request.partitions
-        elif (row.partitions, row.policy) != (request.partitions, request.policy):
+        elif (row.partitions, row.policy) != (request.partitions, self._kept(request.policy)):
             raise TopicExists(
                 f"topic {request.topic!r} exists with {row.partitions} partition(s) and policy "
                 f"{msgspec.to_builtins(row.policy)}; change it with alter_topic"
             )
+
+    def _kept(self, policy: TopicPolicy) -> TopicPolicy:
+        carrier = self._carrier
+        return carrier.kept_policy(policy) if isinstance(carrier, PolicyCarrier) else policy
 
     async def _alter_topic(self, request: q.AlterTopic) -> None:
         row = await self._topic(request.topic)
@@ -134,31 +153,31 @@ class Office:
         await self._carrier.drop_topic(request.topic)
 
     async def _list_topics(self, _request: q.ListTopics) -> list[dict[str, Any]]:
-        rows = await self._carrier.list_topics()
-        return [await self._described(row) for row in sorted(rows, key=lambda row: row.topic)]
+        rows = sorted(await self._carrier.list_topics(), key=lambda row: row.topic)
+        listed = await self._list_many([row.topic for row in rows])
+        return [_described(row, listed[row.topic]) for row in rows]
+
+    async def _list_many(self, topics: list[str]) -> dict[str, list[SubscriptionRow]]:
+        if isinstance(self._carrier, ManyCarrier):
+            return await self._carrier.list_many(topics)
+        return {topic: await self._carrier.list_subscriptions(topic) for topic in topics}
 
     async def _describe_topic(self, request: q.DescribeTopic) -> dict[str, Any]:
-        return await self._described(await self._topic(request.topic))
-
-    async def _described(self, row: TopicRow) -> dict[str, Any]:
-        listed = await self._carrier.list_subscriptions(row.topic)
-        return {
-            "topic": row.topic,
-            "partitions": row.partitions,
-            "messages": row.messages,
-            "bytes": row.bytes,
-            "published": row.published,
-            "subscriptions": sorted(each.subscription for each in listed),
-            "policy": msgspec.to_builtins(row.policy),
-            "created_at": row.created_at,
-        }
+        row = await self._topic(request.topic)
+        return _described(row, await self._carrier.list_subscriptions(row.topic))
 
     # -- subscriptions ---------------------------------------------------------------------------
 
     async def find_subscription(self, topic: str, name: str) -> SubscriptionRow | None:
         """One subscription of a topic; None when there is none."""
-        rows = await self._carrier.list_subscriptions(topic)
+        rows = await self._rows(topic, name)
         return next((row for row in rows if row.subscription == name), None)
+
+    async def _rows(self, topic: str, name: str) -> list[SubscriptionRow]:
+        """The subscriptions of a topic, those of this name at least."""
+        if isinstance(self._carrier, NamedCarrier):
+            return await self._carrier.list_named(topic, name)
+        return await self._carrier.list_subscriptions(topic)
 
     async def check_kind(self, topic: str, name: str, kind: Kind) -> None:
         """Raises SubscriptionConflict when a multicast has the name of something else.
@@ -166,7 +185,7 @@ class Office:
         A multicast is its members, `name@consumer`; nothing else is kept of it.
         """
         is_multicast = kind is Kind.MULTICAST
-        for row in await self._carrier.list_subscriptions(topic):
+        for row in await self._rows(topic, name):
             base, mark, _ = row.subscription.partition(names.MEMBER_MARK)
             if base == name and bool(mark) != is_multicast:
                 theirs = Kind.MULTICAST if mark else row.policy.kind
@@ -252,8 +271,7 @@ class Office:
         else:
             topics = [(await self._topic(request.topic)).topic]
         found: list[dict[str, Any]] = []
-        for topic in topics:
-            rows = await self._carrier.list_subscriptions(topic)
+        for rows in (await self._list_many(topics)).values():
             rows.sort(key=lambda row: row.subscription)
             found += [await self._subscription_row(row) for row in rows]
         return found
@@ -318,9 +336,8 @@ class Office:
 
     async def _stats(self, _request: q.Stats) -> dict[str, Any]:
         rows = await self._carrier.list_topics()
-        listed = [
-            each for row in rows for each in await self._carrier.list_subscriptions(row.topic)
-        ]
+        many = await self._list_many([row.topic for row in rows])
+        listed = [each for found in many.values() for each in found]
         return {
             "topics": len(rows),
             "subscriptions": len(listed),
@@ -328,6 +345,19 @@ class Office:
             "messages_held": sum(row.messages or 0 for row in rows),
             "health": {"status": "ok", "reasons": []},
         }
+
+
+def _described(row: TopicRow, listed: list[SubscriptionRow]) -> dict[str, Any]:
+    return {
+        "topic": row.topic,
+        "partitions": row.partitions,
+        "messages": row.messages,
+        "bytes": row.bytes,
+        "published": row.published,
+        "subscriptions": sorted(each.subscription for each in listed),
+        "policy": msgspec.to_builtins(row.policy),
+        "created_at": row.created_at,
+    }
 
 
 def _frames(letters: Sequence[Letter]) -> list[tuple[int, Frame]]:

@@ -97,7 +97,7 @@ class Readers:
         if note is None:
             raise UnknownSubscription(f"topic {topic!r} has no reader {name!r}")
         if owner is not None and owner != note.owner:
-            raise _fenced(topic, name)
+            raise fenced(topic, name)
         return note, revision
 
     async def _change(
@@ -116,7 +116,7 @@ class Readers:
     # -- requests --------------------------------------------------------------------------------
 
     async def _open(self, request: q.OpenReader) -> ReaderState:
-        topic, name, owner = request.topic, request.reader, _check_owner(request.owner)
+        topic, name, owner = request.topic, request.reader, check_owner(request.owner)
         await self._ensure_topic(topic)
         for _ in range(TRIES_MAX):
             note, revision = await self._seen(topic, name)
@@ -127,7 +127,7 @@ class Readers:
             elif note.owner == owner:
                 return _state(note)
             elif owner in note.retired:
-                raise _fenced(topic, name)
+                raise fenced(topic, name)
             else:
                 note.retired = [*note.retired, note.owner][-READER_OWNERS_MAX:]
                 note.owner = owner
@@ -216,7 +216,8 @@ def _state(note: Note) -> ReaderState:
     return ReaderState(note.owner, (note.progress,), (note.planned,))
 
 
-def _check_owner(owner: Any) -> str:
+def check_owner(owner: Any) -> str:
+    """The token when it may name an owner. Raises InvalidArgument."""
     if not isinstance(owner, str) or not owner or not owner.isprintable():
         raise InvalidArgument(
             f"owner must be printable text that all processes of one run share, not {owner!r}"
@@ -226,7 +227,8 @@ def _check_owner(owner: Any) -> str:
     return owner
 
 
-def _fenced(topic: str, name: str) -> ReaderFenced:
+def fenced(topic: str, name: str) -> ReaderFenced:
+    """The error for an owner whose reader another one has taken."""
     return ReaderFenced(
         f"reader {name!r} of topic {topic!r} was opened by another owner since; stop this run, or "
         "open the reader with a new owner token to take it over"

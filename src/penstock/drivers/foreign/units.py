@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from penstock.drivers.foreign.attachment import ForeignAttachment
-from penstock.drivers.foreign.carrier import Feed, Placed
+from penstock.drivers.foreign.carrier import Feed, LevelCarrier, Placed
 from penstock.drivers.foreign.envelope import Letter, letters_of
 from penstock.drivers.foreign.lanes import stored_of
 from penstock.drivers.port import Answer
@@ -81,8 +81,8 @@ class Units:
         try:
             placed = await self._try(wish, parts, feeds)
             found = [
-                stored_of(letters, places, self._level)
-                for letters, places in zip(parts, placed, strict=True)
+                stored_of(letters, places, self._level_of(part.topic))
+                for part, letters, places in zip(wish.parts, parts, placed, strict=True)
             ]
             for attachment, claims in acks:
                 attachment.finish(claims)
@@ -98,6 +98,10 @@ class Units:
         finally:
             answer(found)
 
+    def _level_of(self, topic: str) -> Durability:
+        carrier = self._carrier
+        return carrier.level_of(topic) if isinstance(carrier, LevelCarrier) else self._level
+
     async def _try(
         self, wish: UnitWish, parts: list[list[Letter]], feeds: list[tuple[Feed, list[Letter]]]
     ) -> list[list[Placed]]:
@@ -108,6 +112,8 @@ class Units:
                 for part in wish.parts:
                     await self._ensure_topic(part.topic)
                 return await self._carrier.commit(wish, parts, feeds)
+            except Unconfirmed:
+                raise
             except Unavailable as error:
                 if self._loop.time() + pause > deadline:
                     raise Unconfirmed(

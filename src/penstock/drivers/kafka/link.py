@@ -1,0 +1,288 @@
+"""Kafka's client library, behind what this driver needs of it. Its errors become ours here.
+
+The library works in threads of its own and calls back in the thread that polls. One thread polls
+for the deliveries of a client's producer and tells the loop once for each call of `produce`.
+"""
+
+import asyncio
+import logging
+import threading
+from asyncio import AbstractEventLoop, Future
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from penstock.drivers.foreign.carrier import missing
+from penstock.drivers.kafka.records import Record
+from penstock.drivers.kafka.settings import Settings, client_id, producer_config
+from penstock.vocabulary.errors import (
+    AccessRefused,
+    InvalidName,
+    PenstockError,
+    StorageError,
+    TooLarge,
+    TopicExists,
+    Unavailable,
+    Unconfirmed,
+    UnknownTopic,
+    Unsupported,
+)
+
+try:
+    from confluent_kafka import (
+        OFFSET_BEGINNING,
+        OFFSET_END,
+        Consumer,
+        ConsumerGroupTopicPartitions,
+        IsolationLevel,
+        KafkaError,
+        KafkaException,
+        Producer,
+        TopicCollection,
+        TopicPartition,
+    )
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+    from confluent_kafka.admin._listoffsets import OffsetSpec
+    from confluent_kafka.cimpl import NewPartitions, NewTopic
+except ImportError as error:  # pragma: no cover - the extra is installed where tests run
+    raise missing("kafka", "confluent-kafka") from error
+
+__all__ = [
+    "OFFSET_BEGINNING", "OFFSET_END", "AlterConfigOpType", "ConfigEntry", "ConfigResource",
+    "Consumer", "ConsumerGroupTopicPartitions", "IsolationLevel", "KafkaError", "KafkaException",
+    "Link", "NewPartitions", "NewTopic", "OffsetSpec", "Producer", "TopicCollection",
+    "TopicPartition", "translated",
+]  # fmt: skip
+
+log = logging.getLogger("penstock.drivers")
+sdk_log = logging.getLogger("penstock.drivers.kafka.sdk")
+"""What the library itself has to say."""
+
+POLL_S: Final = 0.2
+ASK_S: Final = 10.0
+WORKERS: Final = 8
+BATCH_SLACK: Final = 1_024
+_PENSTOCK: Final = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: UnknownTopic,
+    KafkaError._UNKNOWN_TOPIC: UnknownTopic,  # noqa: SLF001 - the library's own name
+    KafkaError._UNKNOWN_PARTITION: UnknownTopic,  # noqa: SLF001
+    KafkaError.TOPIC_ALREADY_EXISTS: TopicExists,
+    KafkaError.MSG_SIZE_TOO_LARGE: TooLarge,
+    KafkaError.RECORD_LIST_TOO_LARGE: TooLarge,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: AccessRefused,
+    KafkaError.GROUP_AUTHORIZATION_FAILED: AccessRefused,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: AccessRefused,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AccessRefused,
+    KafkaError.SASL_AUTHENTICATION_FAILED: AccessRefused,
+    KafkaError._AUTHENTICATION: AccessRefused,  # noqa: SLF001
+    KafkaError.POLICY_VIOLATION: Unsupported,
+    KafkaError.INVALID_REPLICATION_FACTOR: Unsupported,
+    KafkaError.TOPIC_EXCEPTION: InvalidName,
+    KafkaError.KAFKA_STORAGE_ERROR: StorageError,
+}
+_AWAY: Final = {
+    getattr(KafkaError, name)
+    for name in (
+        "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_WAIT_COORD", "_STATE",
+        "_TIMED_OUT_QUEUE", "_RETRY", "_MSG_TIMED_OUT", "_PURGE_QUEUE", "_DESTROY",
+        "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REQUEST_TIMED_OUT",
+        "BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "NETWORK_EXCEPTION",
+        "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR",
+        "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_CONTROLLER",
+        "CONCURRENT_TRANSACTIONS", "UNSTABLE_OFFSET_COMMIT", "REBALANCE_IN_PROGRESS",
+    )
+    if hasattr(KafkaError, name)
+}  # fmt: skip
+STALE: Final = frozenset(
+    getattr(KafkaError, name)
+    for name in ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID",
+                 "_MAX_POLL_EXCEEDED", "_ASSIGNMENT_LOST", "STALE_MEMBER_EPOCH", "_NO_OFFSET")
+    if hasattr(KafkaError, name)
+)  # fmt: skip
+"""The group went on without this consumer."""
+
+
+def code_of(error: BaseException) -> int | None:
+    """The number of an error of the library."""
+    if isinstance(error, KafkaException) and error.args:
+        found = error.args[0]
+        return found.code() if isinstance(found, KafkaError) else None
+    return None
+
+
+def translated(error: Any, where: str) -> PenstockError:
+    """An error of the library in our words."""
+    inner = error.args[0] if isinstance(error, KafkaException) and error.args else error
+    if not isinstance(inner, KafkaError):
+        return StorageError(f"{where}: {error}")
+    text = f"{where}: {inner.str()} ({inner.name()})"
+    kind = _PENSTOCK.get(inner.code())
+    if kind is AccessRefused:
+        return AccessRefused(f"{where} refused user and password, or the rights of this user: "
+                             f"{inner.name()}")  # fmt: skip
+    if kind is not None:
+        return kind(text)
+    if inner.code() in _AWAY or inner.retriable():
+        return Unavailable(text)
+    return StorageError(text)
+
+
+class Sending:
+    """One call of `produce`: counts its reports and wakes the loop at the last one."""
+
+    def __init__(self, count: int, loop: AbstractEventLoop) -> None:
+        self.places: list[tuple[int, int]] = [(-1, -1)] * count
+        """Partition and offset of each record."""
+        self.errors: dict[int, Any] = {}
+        self._left = count
+        self._loop = loop
+        self.done: Future[None] = loop.create_future()
+
+    def report(self, at: int, error: Any, message: Any) -> None:
+        """In the thread that polls: one record is stored, or never will be."""
+        if error is None:
+            self.places[at] = (message.partition(), message.offset())
+        else:
+            self.errors[at] = error
+        self.settle(1)
+
+    def settle(self, count: int) -> None:
+        """So many records will not be heard of again."""
+        self._left -= count
+        if not self._left:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class Link:
+    """The handles of one client: a producer, an administrator, threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.where = settings.text
+        self.loop = asyncio.get_running_loop()
+        self.pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="penstock-kafka")
+        self._refusal: AccessRefused | None = None
+        self._producer: Any = None
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._bytes_max = 1 << 20
+        self.admin: Any = AdminClient(
+            self.config(settings.common | {"client.id": client_id("admin")}), logger=sdk_log
+        )
+
+    def config(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings of a handle, with our ear for errors."""
+        return {**given, "error_cb": self._heard}
+
+    def _heard(self, error: Any) -> None:
+        if error.code() in {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}:  # noqa: SLF001
+            self._refusal = translated(error, self.where)  # type: ignore[assignment]
+        else:
+            log.debug("%s: %s", self.where, error)
+
+    async def close(self) -> None:
+        """Ends every thread; what is on its way is given up."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self.loop.run_in_executor(None, self._end)
+
+    def _end(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+            producer.flush(1.0)
+            with suppress(Exception):
+                producer.close()
+        self.admin = None
+        self.pool.shutdown(wait=True)
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    async def ask(self, future: Any) -> Any:
+        """The answer of an administrator's future, in our words."""
+        try:
+            return await asyncio.wrap_future(future)
+        except KafkaException as error:
+            raise self._refusal or translated(error, self.where) from error
+
+    async def run(self, call: Callable[..., Any], *args: Any) -> Any:
+        """A call of the library that blocks, in a thread."""
+        try:
+            return await self.loop.run_in_executor(self.pool, partial(call, *args))
+        except KafkaException as error:
+            raise self._refusal or translated(error, self.where) from error
+        except RuntimeError as error:  # a handle that was closed meanwhile
+            raise Unavailable(f"{self.where}: {error}") from error
+
+    # -- producing -------------------------------------------------------------------------------
+
+    def start_producer(self, bytes_max: int) -> None:
+        """A new producer: the first, or one in place of one that failed for good."""
+        self._bytes_max = bytes_max + BATCH_SLACK
+        config = self.config(producer_config(self.settings, self._bytes_max))
+        self._producer = Producer(config, logger=sdk_log)
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._poll, name="penstock-kafka-deliveries", daemon=True
+            )
+            self._thread.start()
+
+    def _poll(self) -> None:
+        while not self._is_closed:
+            self._producer.poll(POLL_S)
+
+    async def refresh(self, topic: str) -> None:
+        """Has the producer see a topic's new partitions at once."""
+        await self.run(lambda: self._producer.list_topics(topic, timeout=ASK_S))
+
+    async def produce(self, topic: str, records: Sequence[Record]) -> list[tuple[int, int]]:
+        """Stores records in their order; partition and offset of each.
+
+        Raises Unconfirmed when some may be stored and others not; any other error: none is.
+        """
+        sending = Sending(len(records), self.loop)
+        producer, report = self._producer, sending.report
+        at = 0
+        try:
+            for at, (key, value, headers) in enumerate(records):
+                while True:
+                    try:
+                        producer.produce(
+                            topic, value, key, on_delivery=partial(report, at), headers=headers
+                        )
+                        break
+                    except BufferError:  # the thread that polls makes room
+                        await asyncio.sleep(0.005)
+        except KafkaException as error:
+            for each in range(at, len(records)):
+                sending.errors[each] = error.args[0]
+            sending.settle(len(records) - at)
+        await sending.done
+        if sending.errors:
+            raise self._failure(topic, sending)
+        return sending.places
+
+    def _failure(self, topic: str, sending: Sending) -> PenstockError:
+        errors = list(sending.errors.values())
+        if any(error.fatal() for error in errors):
+            log.warning("%s: a new producer begins: %s", self.where, errors[0])
+            self.start_producer(self._bytes_max - BATCH_SLACK)
+        found = self._refusal or translated(errors[0], f"{self.where}, topic {topic!r}")
+        stored = len(sending.places) - len(errors)
+        if stored or isinstance(found, Unavailable | StorageError):
+            return Unconfirmed(
+                f"{stored} of {len(sending.places)} messages are stored, the others may or may not "
+                f"be: {found}"
+            )
+        return found

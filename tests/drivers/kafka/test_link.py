@@ -1,0 +1,88 @@
+"""Kafka's errors in our words, and what becomes of a call of `produce`."""
+
+import asyncio
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from penstock.drivers.kafka.link import Sending, code_of, translated
+from penstock.drivers.kafka.records import Record
+from penstock.vocabulary.errors import (
+    AccessRefused,
+    InvalidName,
+    PenstockError,
+    StorageError,
+    TooLarge,
+    Unavailable,
+    UnknownTopic,
+)
+from penstock.vocabulary.policy import TopicPolicy
+from tests.contracts.suites.world import unique
+from tests.drivers.kafka.rig import carrier_of, run
+from tests.servers.kafka import Cluster
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, UnknownTopic),
+        (KafkaError.MSG_SIZE_TOO_LARGE, TooLarge),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, AccessRefused),
+        (KafkaError._AUTHENTICATION, AccessRefused),
+        (KafkaError.TOPIC_EXCEPTION, InvalidName),
+        (KafkaError._ALL_BROKERS_DOWN, Unavailable),
+        (KafkaError.NOT_ENOUGH_REPLICAS, Unavailable),
+        (KafkaError.CORRUPT_MESSAGE if hasattr(KafkaError, "CORRUPT_MESSAGE") else 2, StorageError),
+    ],
+)
+def test_an_error_has_our_kind_and_says_where(code: int, kind: type[PenstockError]) -> None:
+    error = KafkaException(KafkaError(code))
+    assert code_of(error) == code
+    found = translated(error, "kafka://h:9092")
+    assert type(found) is kind
+    assert "kafka://h:9092" in str(found)
+
+
+def test_other_errors_are_errors_of_storage() -> None:
+    assert code_of(ValueError()) is None
+    assert type(translated(ValueError("x"), "h")) is StorageError
+
+
+def test_the_loop_is_woken_once_for_many_reports() -> None:
+    async def scenario() -> None:
+        sending = Sending(3, asyncio.get_running_loop())
+
+        class Told:
+            def partition(self) -> int:
+                return 1
+
+            def offset(self) -> int:
+                return 7
+
+        sending.report(2, None, Told())
+        sending.report(0, KafkaError(1), None)
+        assert not sending.done.done()
+        sending.settle(1)
+        await asyncio.wait_for(sending.done, 10)
+        assert sending.places == [(-1, -1), (-1, -1), (1, 7)]
+        assert list(sending.errors) == [0]
+
+    asyncio.run(scenario())
+
+
+def test_a_message_that_is_too_large_is_not_stored(kafka_server: Cluster) -> None:
+    async def scenario() -> None:
+        carrier = await carrier_of(kafka_server)
+        topic = unique("large")
+        try:
+            await carrier.make_topic(topic, 1, 1, TopicPolicy())
+            with pytest.raises(TooLarge, match=topic):
+                await carrier.link.produce(topic, [Record(None, bytes(3 << 20), [])])
+            assert await carrier.look(topic, 10, None) == []
+            places = await carrier.link.produce(topic, [Record(None, b"x", [])])
+            assert places == [(0, 0)]
+        finally:
+            await carrier.close()
+            await carrier.close()
+
+    run(scenario())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from penstock import testing
     from penstock.client.blocking import BlockingClient, connect_blocking
+    from penstock.client.bridging import bridge
     from penstock.client.broker import Broker
     from penstock.client.client import Client, connect
     from penstock.client.received import ReceivedMessage
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _PLACES: Final = {
     "connect": "penstock.client.client",
     "connect_blocking": "penstock.client.blocking",
+    "bridge": "penstock.client.bridging",
     "Broker": "penstock.client.broker",
     "BlockingClient": "penstock.client.blocking",
     "Client": "penstock.client.client",
@@ -61,6 +63,7 @@ __all__ = [
     "Reject",
     "Retry",
     "__version__",
+    "bridge",
     "connect",
     "connect_blocking",
     "errors",

@@ -35,6 +35,7 @@ from penstock.client.service import DRAIN_S_DEFAULT, Service
 from penstock.client.signals import stopping_on_signals
 from penstock.client.times import moment
 from penstock.client.transaction import Transaction
+from penstock.client.watchdog import Watchdog, Watching
 from penstock.drivers.port import Capabilities, Driver
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
@@ -54,7 +55,7 @@ from penstock.vocabulary.wishes import Wish
 log = logging.getLogger("penstock.client")
 
 F = TypeVar("F", bound=Callable[..., Any])
-OPTIONS: Final = ("publisher",)
+OPTIONS: Final = ("publisher", "stalled_s", "on_stalled")
 _consumer_numbers: Final = count(1)
 
 
@@ -62,7 +63,8 @@ def connect(url: str, **options: Any) -> "Client":
     """An unopened client of the broker the URL names: `file:DIR`, `memory:`, `penstock://HOST`.
 
     Options: `publisher="name"` publishes under a lasting identity; a later client of that name
-    takes it over. Raises InvalidArgument, Unsupported.
+    takes it over. `stalled_s=60` is how long a subscription with a backlog may stand still before
+    it is told to `on_stalled` and subscribed anew. Raises InvalidArgument, Unsupported.
     """
     drivers.check_url(url)
     check_options(options)
@@ -78,12 +80,12 @@ def check_options(options: dict[str, Any]) -> None:
             raise InvalidArgument(f"connect has no option {name!r}; {hint}")
 
 
-class Client(Readers, Administration):
+class Client(Readers, Administration, Watching):
     """A connection to a broker. `connect` makes one."""
 
     def __init__(
         self, url: str, open_driver: Callable[[], Awaitable[Driver]], *,
-        publisher: str | None = None,
+        publisher: str | None = None, **watching: Any,
     ) -> None:  # fmt: skip
         self.url = url
         self._open_driver = open_driver
@@ -94,6 +96,7 @@ class Client(Readers, Administration):
         self._thread = 0
         self._opening = asyncio.Lock()
         self._streams: dict[Deliveries, None] = {}
+        self._watchdog = Watchdog(open_driver, self._streams, **watching)
         self._handlers: list[Handler] = []
         self._service: Service | None = None
         self._is_closed = False
@@ -139,11 +142,13 @@ class Client(Readers, Administration):
         self._publisher = None
         self.stop()
         if get_running_loop() is self._loop:
+            await self._watchdog.stop()
             for stream in list(self._streams):
                 try:
                     await stream.close()
                 except PenstockError as error:
                     log.warning("%s", error)
+            await self._watchdog.close()
         if self._driver is not None:
             # On another loop, since the client's own is gone, this is still possible: what its
             # consumers held is then delivered again.
@@ -358,6 +363,7 @@ class Client(Readers, Administration):
             prepare=change_existing if settings and wish.subscription is not None else None,
         )  # fmt: skip
         self._streams[stream] = None
+        self._watchdog.watch(stream, self._loop, asked.options.get("stalled_s", False))
         stream.on_ended = lambda: self._streams.pop(stream, None)
         return stream
 
@@ -453,7 +459,7 @@ def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str,
     check_filter(topic, reserved=True)
     if subscription is not None:
         names.check_subscription(subscription)
-    given = dict(options)
+    given = {name: value for name, value in options.items() if name != "stalled_s"}
     start, credit, credit_bytes = given.pop("start"), given.pop("credit"), given.pop("credit_bytes")
     named = given.pop("consumer")
     consumer = named or f"consumer-{os.getpid()}-{next(_consumer_numbers)}"

@@ -28,6 +28,7 @@ from penstock.client.handlers import HANDLER_TIMEOUT_S_DEFAULT, Handler, Subscri
 from penstock.client.keyed import KeyedDeliveries
 from penstock.client.keyed_following import KeyedPatternDeliveries
 from penstock.client.levels import check_level, satisfies, weaker
+from penstock.client.needs import check_needs, opened
 from penstock.client.publisher import Publisher
 from penstock.client.reader import Readers, refuse_reader
 from penstock.client.receipts import Receipts
@@ -55,7 +56,7 @@ from penstock.vocabulary.wishes import Wish
 log = logging.getLogger("penstock.client")
 
 F = TypeVar("F", bound=Callable[..., Any])
-OPTIONS: Final = ("publisher", "stalled_s", "on_stalled")
+OPTIONS: Final = ("publisher", "needs", "stalled_s", "on_stalled")
 _consumer_numbers: Final = count(1)
 
 
@@ -63,8 +64,9 @@ def connect(url: str, **options: Any) -> "Client":
     """An unopened client of the broker the URL names: `file:DIR`, `memory:`, `penstock://HOST`.
 
     Options: `publisher="name"` publishes under a lasting identity; a later client of that name
-    takes it over. `stalled_s=60` is how long a subscription with a backlog may stand still before
-    it is told to `on_stalled` and subscribed anew. Raises InvalidArgument, Unsupported.
+    takes it over. `needs=("ids", "synced")` is checked when it opens. `stalled_s=60` is how long a
+    subscription with a backlog may stand still before it is told to `on_stalled` and subscribed
+    anew. Raises InvalidArgument, Unsupported.
     """
     drivers.check_url(url)
     check_options(options)
@@ -85,11 +87,12 @@ class Client(Readers, Administration, Watching):
 
     def __init__(
         self, url: str, open_driver: Callable[[], Awaitable[Driver]], *,
-        publisher: str | None = None, **watching: Any,
+        publisher: str | None = None, needs: Any = (), **watching: Any,
     ) -> None:  # fmt: skip
         self.url = url
         self._open_driver = open_driver
         self._publisher_name = publisher
+        self._needs = check_needs(needs)
         self._driver: Driver | None = None
         self._publisher: Publisher | None = None
         self._loop: AbstractEventLoop | None = None
@@ -109,7 +112,8 @@ class Client(Readers, Administration, Watching):
             if self._is_closed:
                 raise self._not_open()
             if self._driver is None:
-                self.attach_to(await self._open_driver(), get_running_loop())
+                driver = await opened(self._open_driver, self._needs)
+                self.attach_to(driver, get_running_loop())
         self._opened()
         return self
 
@@ -234,11 +238,11 @@ class Client(Readers, Administration, Watching):
         if json is not UNSET:
             body = packing.json_body(body, json)
         due = ends = 0
-        if priority or not (deliver_at is delay_s is expires_at is ttl_s is None):
+        if priority or id is not None or not (deliver_at is delay_s is expires_at is ttl_s is None):
             driver = publisher.driver
             due = moment("deliver_at", deliver_at, "delay_s", delay_s, driver.wall)
             ends = moment("expires_at", expires_at, "ttl_s", ttl_s, driver.wall)
-            packing.refuse_unsupported(driver.capabilities, priority, due or None, ends or None)
+            packing.refuse_unsupported(driver.capabilities, priority, due or None, ends or None, id)
         route = publisher.route(topic)
         if durability is not None:
             await self._check_durability(topic, durability)
@@ -247,7 +251,7 @@ class Client(Readers, Administration, Watching):
         try:
             batch = encode_one(body, key, id, headers, priority, due, ends)  # type: ignore[arg-type]  # takes text too
         except InvalidArgument as error:
-            raise _with_hint(body, error) from error
+            raise packing.with_hint(body, error) from error
         partition = 0
         if len(route.sequences) > 1:
             partition = publisher.choose(route, key, id)
@@ -423,6 +427,8 @@ class Client(Readers, Administration, Watching):
         was_open = self._driver is not None
         await self.open()
         assert self._loop is not None
+        for handler in self._handlers:  # all of them, before the first one begins
+            _wish(handler.subscribing, self.capabilities)
         self._service = Service(
             lambda handler: self._subscribe(handler.subscribing, is_push=True), self._loop
         )
@@ -445,12 +451,6 @@ def _class_for(wish: Wish) -> type[Deliveries]:
     if wish.policy is not None and wish.policy.kind is Kind.KEY_SHARED:
         return KeyedPatternDeliveries if is_pattern(wish.topic) else KeyedDeliveries
     return PatternDeliveries if is_pattern(wish.topic) else Deliveries
-
-
-def _with_hint(body: Any, error: InvalidArgument) -> InvalidArgument:
-    if body is None or isinstance(body, bytes | str | bytearray | memoryview):
-        return error
-    return InvalidArgument(f"{error.text}; for a JSON value use json=")
 
 
 def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str, Any]]:

@@ -88,11 +88,11 @@ class Transaction:
         if json is not UNSET:
             body = packing.json_body(body, json)
         due = ends = 0
-        if priority or not (deliver_at is delay_s is expires_at is ttl_s is None):
+        if priority or id is not None or not (deliver_at is delay_s is expires_at is ttl_s is None):
             now, can = self._driver.wall, self._driver.capabilities
             due = moment("deliver_at", deliver_at, "delay_s", delay_s, now)
             ends = moment("expires_at", expires_at, "ttl_s", ttl_s, now)
-            packing.refuse_unsupported(can, priority, due or None, ends or None)
+            packing.refuse_unsupported(can, priority, due or None, ends or None, id)
         message = Message(
             body=body, key=key, id=id, headers=headers, priority=priority,
             deliver_at=due / 1000 if due else None, expires_at=ends / 1000 if ends else None,

@@ -28,7 +28,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.batch.encode import Columns
-from penstock.batch.view import Batch
+from penstock.batch.view import Batch, plain_bodies
 from penstock.vocabulary.message import render_id
 
 MARK: Final = "penstock-"
@@ -217,6 +217,13 @@ def letters_of(batch: bytes, publisher: bytes, epoch: int, sequence: int) -> lis
     Copies, which say when they were first published, are told apart by their numbers, not by
     their ids: what a topic holds twice is copied twice.
     """
+    plain = plain_bodies(batch)
+    if plain is not None:
+        return [
+            Letter(body=body, id=id, dedup=id, sequence=sequence + at)
+            for at, body in enumerate(plain)
+            for id in (render_id(publisher, epoch, sequence + at),)
+        ]
     view = Batch(batch, verify=False)
     bodies = view.bodies
     ids, keys, headers = view.ids, view.keys, view.headers

@@ -27,6 +27,7 @@ from penstock.vocabulary.errors import (
 )
 from penstock.vocabulary.message import Message
 from tests.client.bridging.world import Row, contents, filled, some
+from tests.drivers.remote.rig import Served
 from tests.servers.fixtures import unique
 
 COUNT = 250
@@ -221,6 +222,38 @@ def test_following_goes_on_until_told_to_stop() -> None:
             assert len(await contents(goal, "t")) == 4
 
     asyncio.run(scenario())
+
+
+def test_following_lives_through_the_death_of_either_broker() -> None:
+    """Two servers die in turn, with what they had not made durable; nothing is lost or doubled."""
+
+    async def scenario(source: Served, target: Served) -> None:
+        ending = Ending(follows=True)
+        # The positions are on a disk that survives; a killed server forgets only what is newer.
+        async with source.client() as origin:
+            await origin.publish_many("t", [b"%d" % at for at in range(100)])
+        task = asyncio.create_task(
+            bridge(
+                source.url, target.url, wanted=Wanted(topic="t", follow=True, batch=5),
+                ending=ending,
+            )
+        )  # fmt: skip
+        for number, served in enumerate((target, source, target), 100):
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(served.kill)
+            await asyncio.to_thread(served.start)
+            async with source.client() as origin:
+                await origin.publish("t", b"%d" % number)
+        async with target.client() as goal, asyncio.timeout(60):
+            while len(await contents(goal, "t")) < 103 and not task.done():  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.05)
+            ending.stop()
+            await task
+            found = sorted(int(row[3]) for row in await contents(goal, "t"))
+            assert found == list(range(103))
+
+    with Served(reattach_s=0.2) as source, Served(reattach_s=0.2) as target:
+        asyncio.run(scenario(source, target))
 
 
 def test_a_second_bridge_of_the_same_name_takes_over() -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         use_capabilities,
     )
     from penstock.client.blocking import BlockingClient, connect_blocking
+    from penstock.client.bridging import bridge
     from penstock.client.broker import Broker
     from penstock.client.client import Client, connect
     from penstock.client.events import Event
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _PLACES: Final = {
     "connect": "penstock.client.client",
     "connect_blocking": "penstock.client.blocking",
+    "bridge": "penstock.client.bridging",
     "Broker": "penstock.client.broker",
     "BlockingClient": "penstock.client.blocking",
     "Client": "penstock.client.client",
@@ -76,6 +78,7 @@ __all__ = [
     "Reject",
     "Retry",
     "__version__",
+    "bridge",
     "connect",
     "connect_blocking",
     "errors",

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.batch import encode_many, encode_one
+from penstock.batch import encode_columns, encode_many, encode_one
+from penstock.batch.encode import Columns
 from penstock.batch.format import IDS, assemble
 from penstock.batch.given import given_ids, messages_in
 from penstock.vocabulary.errors import MalformedBatch
@@ -31,6 +32,15 @@ def test_ids_are_those_that_were_given(batch: list[Message]) -> None:
 def test_a_message_may_be_an_id_and_nothing_else() -> None:
     assert given_ids(encode_one(None, id="x")) == ["x"]
     assert given_ids(encode_many([b"a", b"b"])) is None
+
+
+def test_copies_keep_their_ids_and_pass_the_window() -> None:
+    columns = Columns(bodies=[b"a"], ids=["x"], priorities=[1], published_at=[5])
+    assert given_ids(encode_columns(columns)) is None
+    columns.published_at = None
+    assert given_ids(encode_columns(columns)) == ["x"]
+    columns.attempts = [3]
+    assert given_ids(encode_columns(columns)) == ["x"]
 
 
 @pytest.mark.parametrize("batch", [b"", b"\1\0", encode_one(None), encode_one(None, key="k")])

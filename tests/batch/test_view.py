@@ -11,6 +11,7 @@ from xxhash import xxh3_64_intdigest
 
 from penstock.batch import Batch, Columns, encode_columns, encode_many, encode_one
 from penstock.batch import format as layout
+from penstock.batch.view import plain_bodies
 from penstock.vocabulary.errors import InvalidArgument, MalformedBatch
 from penstock.vocabulary.limits import BATCH_BYTES_MAX, BODY_BYTES_MAX
 from penstock.vocabulary.message import Message
@@ -258,3 +259,16 @@ def test_columns_of_any_values_give_only_malformed(kind: int, values: list[Any])
     if kind == layout.KEYS:
         columns.append((layout.KEY_HASHES, bytes(8 * len(values))))
     read_all(layout.assemble(len(values), columns))
+
+
+@given(st.lists(st.binary(max_size=9), min_size=1, max_size=5))
+def test_bodies_alone_are_read_without_opening_the_batch(bodies: list[bytes]) -> None:
+    assert plain_bodies(encode_many(bodies)) == bodies
+    mixed = [Message(body=body, key="k") for body in bodies]
+    assert plain_bodies(encode_many(mixed)) is None
+
+
+def test_a_batch_without_bodies_has_no_plain_ones() -> None:
+    assert plain_bodies(encode_one(None)) is None
+    assert plain_bodies(encode_one(None, id="a")) is None
+    assert plain_bodies(encode_one(b"")) == [b""]

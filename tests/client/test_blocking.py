@@ -91,6 +91,10 @@ def test_every_public_name_of_the_client_is_there() -> None:
         "on_closed",
         "catch_up",
         "on_revoked",
+        "attach_anew",
+        "driver",
+        "is_waiting",
+        "wish",
     }
     assert names(Deliveries) - names(BlockingDeliveries) == own
     for name in names(BlockingClient):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.batch import Batch
@@ -126,3 +127,15 @@ def test_any_iterable_is_a_list() -> None:
 def test_what_the_url_cannot_do_is_refused(message: Message, field: str) -> None:
     with pytest.raises(Unsupported, match=f"message 1: {field}.*not available yet"):
         packing.check_fields([b"x", message], BARE)
+
+
+def test_an_id_is_refused_where_nobody_remembers_ids() -> None:
+    with pytest.raises(Unsupported, match=r"message 1: id is not available on bare: URLs"):
+        packing.check_fields([b"x", Message(id="a")], BARE)
+    packing.check_fields([Message(id="a")], msgspec.structs.replace(BARE, has_dedup=True))
+
+
+def test_a_value_that_is_no_body_gets_a_hint() -> None:
+    error = InvalidArgument("no body")
+    assert packing.with_hint(b"x", error) is error
+    assert packing.with_hint({"a": 1}, error).text == "no body; for a JSON value use json="

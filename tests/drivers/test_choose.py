@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.drivers.choose import check_url, open_driver
-from penstock.vocabulary.errors import InvalidArgument, Unsupported
+from penstock.vocabulary.errors import InvalidArgument
 from tests.drivers.remote.rig import Served
 
 

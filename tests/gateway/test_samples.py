@@ -4,9 +4,17 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_hexdigest
 
-from penstock.gateway.samples import Refused, from_csv, from_json, message_headers
+from penstock.gateway.samples import (
+    READING_ID,
+    Refused,
+    from_csv,
+    from_json,
+    message_headers,
+    without_ids,
+)
 from penstock.pipeline.datasets import inverter, mppt, pms
 from penstock.pipeline.datasets.dataset import Dataset
+from penstock.vocabulary.message import Message
 from tests.pipeline.datasets import bodies
 
 DATA = Path(__file__).parents[1] / "pipeline" / "data"
@@ -138,3 +146,8 @@ def test_a_csv_without_rows_is_refused() -> None:
     header = (DATA / "pms-2019-08.csv").read_bytes().partition(b"\n")[0]
     with pytest.raises(Refused, match="there are none"):
         from_csv(pms.DATASET, header + b"\n\n", HEADERS)
+
+
+def test_where_nobody_remembers_ids_the_id_is_a_header() -> None:
+    (found,) = without_ids([Message(body=b"x", key="k", id="a", headers={"source": "s"})])
+    assert found == Message(body=b"x", key="k", headers={"source": "s", READING_ID: "a"})

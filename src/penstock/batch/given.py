@@ -14,7 +14,8 @@ _IDS: Final = msgspec.msgpack.Decoder(list[str | None])
 def given_ids(batch: bytes) -> list[str | None] | None:
     """The id of each message, None where it has none; None when no message has one.
 
-    Raises MalformedBatch.
+    Copies keep their ids and pass the window of ids: a batch that says when its messages were
+    first published gives none. Raises MalformedBatch.
     """
     try:
         span = _find(batch)
@@ -31,16 +32,19 @@ def messages_in(batch: bytes) -> int:
 
 
 def _find(batch: bytes) -> tuple[int, int] | None:
-    """Where the column of ids lies; kinds rise, so that few entries are looked at."""
+    """Where the column of ids lies, if it counts; kinds rise, so that few are looked at."""
     if len(batch) < layout.HEADER.size:
         return None
     columns = layout.HEADER.unpack_from(batch)[2]
     at = layout.HEADER.size
     start = at + layout.ENTRY_BYTES * columns
+    found: tuple[int, int] | None = None
     for _ in range(columns):
         kind, length = layout.ENTRY.unpack_from(batch, at)
-        if kind >= layout.IDS:
-            return (start, start + length) if kind == layout.IDS else None
+        if kind == layout.IDS:
+            found = (start, start + length)
+        elif kind > layout.IDS and (found is None or kind >= layout.PUBLISHED_AT):
+            return None if kind == layout.PUBLISHED_AT else found
         start += length
         at += layout.ENTRY_BYTES
-    return None
+    return found

@@ -26,8 +26,8 @@ _unpack_head = Struct("<BBHIIII").unpack_from
 _unpack_checksum = layout.CHECKSUM.unpack_from
 _BODIES_AT: Final = layout.HEADER.size + layout.ENTRY_BYTES
 _END: Final = layout.CHECKSUM.size
-REHOMED: Final = (layout.PUBLISHED_AT, layout.ATTEMPTS)
-"""Columns that only a broker writes."""
+REHOMED: Final = (layout.ATTEMPTS,)
+"""Columns that only a broker writes. Who copies messages says when they were first published."""
 
 
 def check_untrusted(data: bytes, count: int) -> None:

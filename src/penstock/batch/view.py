@@ -29,6 +29,13 @@ _RAW: Final = msgpack.Decoder(list[msgspec.Raw])
 _TEXT: Final[msgpack.Decoder[str | None]] = msgpack.Decoder(str | None)
 _BINARY: Final = msgpack.Decoder(bytes)
 
+_COLUMNS: Final = slice(2, 4)
+_ONE_COLUMN: Final = b"\1\0"
+_KIND: Final = slice(layout.HEADER.size, layout.HEADER.size + 4)
+_BODIES_KIND: Final = layout.BODIES.to_bytes(4, "little")
+_BODIES_AT: Final = layout.HEADER.size + layout.ENTRY_BYTES
+"""Where things lie in a batch that has bodies only."""
+
 _RULES: Final[dict[int, tuple[str, Callable[[Any], object]]]] = {
     layout.KEYS: ("keys", rules.keys),
     layout.IDS: ("ids", rules.ids),
@@ -234,6 +241,13 @@ class Batch:
     def _column(self, kind: int) -> memoryview:
         start, end = self._spans[kind]
         return memoryview(self.data)[start:end]
+
+
+def plain_bodies(data: bytes) -> list[bytes | None] | None:
+    """The bodies of a batch that has nothing else, and was made here; None for any other."""
+    if data[_COLUMNS] != _ONE_COLUMN or data[_KIND] != _BODIES_KIND:
+        return None
+    return _BODIES.decode(memoryview(data)[_BODIES_AT : -layout.CHECKSUM.size])
 
 
 def _mixed_key(raw: msgspec.Raw) -> bytes | str | None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from penstock.cli import (
     backup,
+    bridge,
     capabilities,
     completion,
     config,
@@ -67,6 +68,7 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
     restore.COMMAND,
     salvage.COMMAND,
     dump.COMMAND,
+    bridge.COMMAND,
     config.GROUP,
     context.GROUP,
     completion.COMMAND,

@@ -24,6 +24,7 @@ from penstock.client.receipts import Receipts
 from penstock.client.received import ReceivedMessage
 from penstock.client.service import DRAIN_S_DEFAULT
 from penstock.client.signals import stopping_on_signals
+from penstock.client.stalls import Health
 from penstock.client.transaction import Transaction
 from penstock.drivers.port import Capabilities
 from penstock.vocabulary.backups import Manifest
@@ -148,6 +149,14 @@ class BlockingClient:
 
         async def look() -> Capabilities:
             return (await self._client.open()).capabilities
+
+        return self._thread.call(look())
+
+    def health(self) -> Health:
+        """How the client's named subscriptions are."""
+
+        async def look() -> Health:
+            return self._client.health()
 
         return self._thread.call(look())
 

@@ -28,6 +28,7 @@ from penstock.client.handlers import HANDLER_TIMEOUT_S_DEFAULT, Handler, Subscri
 from penstock.client.keyed import KeyedDeliveries
 from penstock.client.keyed_following import KeyedPatternDeliveries
 from penstock.client.levels import check_level, satisfies, weaker
+from penstock.client.needs import check_needs, opened
 from penstock.client.publisher import Publisher
 from penstock.client.reader import Readers, refuse_reader
 from penstock.client.receipts import Receipts
@@ -35,6 +36,7 @@ from penstock.client.service import DRAIN_S_DEFAULT, Service
 from penstock.client.signals import stopping_on_signals
 from penstock.client.times import moment
 from penstock.client.transaction import Transaction
+from penstock.client.watchdog import Watchdog, Watching
 from penstock.drivers.port import Capabilities, Driver
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
@@ -54,7 +56,7 @@ from penstock.vocabulary.wishes import Wish
 log = logging.getLogger("penstock.client")
 
 F = TypeVar("F", bound=Callable[..., Any])
-OPTIONS: Final = ("publisher",)
+OPTIONS: Final = ("publisher", "needs", "stalled_s", "on_stalled")
 _consumer_numbers: Final = count(1)
 
 
@@ -62,7 +64,9 @@ def connect(url: str, **options: Any) -> "Client":
     """An unopened client of the broker the URL names: `file:DIR`, `memory:`, `penstock://HOST`.
 
     Options: `publisher="name"` publishes under a lasting identity; a later client of that name
-    takes it over. Raises InvalidArgument, Unsupported.
+    takes it over. `needs=("ids", "synced")` is checked when it opens. `stalled_s=60` is how long a
+    subscription with a backlog may stand still before it is told to `on_stalled` and subscribed
+    anew. Raises InvalidArgument, Unsupported.
     """
     drivers.check_url(url)
     check_options(options)
@@ -78,22 +82,24 @@ def check_options(options: dict[str, Any]) -> None:
             raise InvalidArgument(f"connect has no option {name!r}; {hint}")
 
 
-class Client(Readers, Administration):
+class Client(Readers, Administration, Watching):
     """A connection to a broker. `connect` makes one."""
 
     def __init__(
         self, url: str, open_driver: Callable[[], Awaitable[Driver]], *,
-        publisher: str | None = None,
+        publisher: str | None = None, needs: Any = (), **watching: Any,
     ) -> None:  # fmt: skip
         self.url = url
         self._open_driver = open_driver
         self._publisher_name = publisher
+        self._needs = check_needs(needs)
         self._driver: Driver | None = None
         self._publisher: Publisher | None = None
         self._loop: AbstractEventLoop | None = None
         self._thread = 0
         self._opening = asyncio.Lock()
         self._streams: dict[Deliveries, None] = {}
+        self._watchdog = Watchdog(open_driver, self._streams, **watching)
         self._handlers: list[Handler] = []
         self._service: Service | None = None
         self._is_closed = False
@@ -106,7 +112,8 @@ class Client(Readers, Administration):
             if self._is_closed:
                 raise self._not_open()
             if self._driver is None:
-                self.attach_to(await self._open_driver(), get_running_loop())
+                driver = await opened(self._open_driver, self._needs)
+                self.attach_to(driver, get_running_loop())
         self._opened()
         return self
 
@@ -139,11 +146,13 @@ class Client(Readers, Administration):
         self._publisher = None
         self.stop()
         if get_running_loop() is self._loop:
+            await self._watchdog.stop()
             for stream in list(self._streams):
                 try:
                     await stream.close()
                 except PenstockError as error:
                     log.warning("%s", error)
+            await self._watchdog.close()
         if self._driver is not None:
             # On another loop, since the client's own is gone, this is still possible: what its
             # consumers held is then delivered again.
@@ -229,11 +238,11 @@ class Client(Readers, Administration):
         if json is not UNSET:
             body = packing.json_body(body, json)
         due = ends = 0
-        if priority or not (deliver_at is delay_s is expires_at is ttl_s is None):
+        if priority or id is not None or not (deliver_at is delay_s is expires_at is ttl_s is None):
             driver = publisher.driver
             due = moment("deliver_at", deliver_at, "delay_s", delay_s, driver.wall)
             ends = moment("expires_at", expires_at, "ttl_s", ttl_s, driver.wall)
-            packing.refuse_unsupported(driver.capabilities, priority, due or None, ends or None)
+            packing.refuse_unsupported(driver.capabilities, priority, due or None, ends or None, id)
         route = publisher.route(topic)
         if durability is not None:
             await self._check_durability(topic, durability)
@@ -242,7 +251,7 @@ class Client(Readers, Administration):
         try:
             batch = encode_one(body, key, id, headers, priority, due, ends)  # type: ignore[arg-type]  # takes text too
         except InvalidArgument as error:
-            raise _with_hint(body, error) from error
+            raise packing.with_hint(body, error) from error
         partition = 0
         if len(route.sequences) > 1:
             partition = publisher.choose(route, key, id)
@@ -359,6 +368,7 @@ class Client(Readers, Administration):
             prepare=change_existing if settings and wish.subscription is not None else None,
         )  # fmt: skip
         self._streams[stream] = None
+        self._watchdog.watch(stream, self._loop, asked.options.get("stalled_s", False))
         stream.on_ended = lambda: self._streams.pop(stream, None)
         return stream
 
@@ -421,6 +431,8 @@ class Client(Readers, Administration):
         was_open = self._driver is not None
         await self.open()
         assert self._loop is not None
+        for handler in self._handlers:  # all of them, before the first one begins
+            _wish(handler.subscribing, self.capabilities)
         self._service = Service(
             lambda handler: self._subscribe(handler.subscribing, is_push=True), self._loop
         )
@@ -445,19 +457,13 @@ def _class_for(wish: Wish) -> type[Deliveries]:
     return PatternDeliveries if is_pattern(wish.topic) else Deliveries
 
 
-def _with_hint(body: Any, error: InvalidArgument) -> InvalidArgument:
-    if body is None or isinstance(body, bytes | str | bytearray | memoryview):
-        return error
-    return InvalidArgument(f"{error.text}; for a JSON value use json=")
-
-
 def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str, Any]]:
     """What to ask the driver for, and which settings were given. Raises UsageError."""
     topic, subscription, options = asked
     check_filter(topic, reserved=True)
     if subscription is not None:
         names.check_subscription(subscription)
-    given = dict(options)
+    given = {name: value for name, value in options.items() if name != "stalled_s"}
     start, credit, credit_bytes = given.pop("start"), given.pop("credit"), given.pop("credit_bytes")
     named = given.pop("consumer")
     consumer = named or f"consumer-{os.getpid()}-{next(_consumer_numbers)}"

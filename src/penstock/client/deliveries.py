@@ -24,6 +24,31 @@ TURNS_MAX: Final = 8
 """Slices handed out without a pause before others on the loop get a turn."""
 
 
+class Seat:
+    """A place at the broker. Once left, nothing that still arrives there is handed out."""
+
+    __slots__ = ("_whose", "is_left")
+
+    def __init__(self, whose: "Deliveries") -> None:
+        self._whose = whose
+        self.is_left = False
+
+    def on_slice(self, part: Slice) -> None:
+        if not self.is_left:
+            self._whose.on_slice(part)
+
+    def on_refused(self, refusals: list[Refusal]) -> None:
+        self._whose.on_refused(refusals)
+
+    def on_closed(self, error: Exception) -> None:
+        if not self.is_left:
+            self._whose.on_closed(error)
+
+    def on_revoked(self, news: Revoked) -> None:
+        if not self.is_left:
+            self._whose.on_revoked(news)
+
+
 class Deliveries:
     """The messages of one subscription, as one consumer gets them. Belongs to one event loop.
 
@@ -42,6 +67,7 @@ class Deliveries:
         self.settling = Settling(wish.topic, loop, wish.credit, renews_handed=is_push)
         self.on_ended: Callable[[], object] | None = None
         self._driver = driver
+        self._seat = Seat(self)
         self._loop = loop
         self._wish = wish
         self._prepare = prepare
@@ -65,11 +91,46 @@ class Deliveries:
         if self._is_closed:
             raise self._closed()
         if self._attachment is None:
-            attachment = await self._driver.attach(self._wish, self)
+            attachment = await self._driver.attach(self._wish, self._seat)
             if self._was_closed():  # meanwhile
                 attachment.detach({}, _ignore)
                 raise self._closed()
             self._attachment = self.settling.attachment = attachment
+
+    async def attach_anew(self, driver: Driver) -> None:
+        """Leaves its place at the broker and takes another one, over this connection.
+
+        For a consumer that holds nothing; what is on its way to the old place comes again.
+        """
+        self._seat.is_left = True
+        self._seat = Seat(self)
+        if self._attachment is not None:
+            self._attachment.detach({}, _ignore)
+        attachment = await driver.attach(self._wish, self._seat)
+        if self._was_closed():
+            attachment.detach({}, _ignore)
+            return
+        self._driver = driver
+        self._attachment = self.settling.attachment = attachment
+
+    @property
+    def driver(self) -> Driver:
+        """The connection it gets messages over."""
+        return self._driver
+
+    @property
+    def wish(self) -> Wish:
+        """What it asked for."""
+        return self._wish
+
+    @property
+    def is_waiting(self) -> bool:
+        """True when it could take messages and has none in hand."""
+        is_open = self._attachment is not None and not self._is_closed and self._error is None
+        return is_open and not self._is_stopping and not self._has_holds()
+
+    def _has_holds(self) -> bool:
+        return bool(self.settling.holds)
 
     def _was_closed(self) -> bool:
         return self._is_closed

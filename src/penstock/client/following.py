@@ -46,6 +46,22 @@ class PatternDeliveries(Deliveries):
             self._attachment = Legs(self._legs, following, self._loop)
             self._driver.deliver()  # the legs of the topics that exist
 
+    async def attach_anew(self, driver: Driver) -> None:
+        """As for one topic: every leg is left, and every topic that matches joined again."""
+        if self._attachment is not None:
+            self._attachment.detach({}, _ignore)
+        self._legs.clear()
+        following = await cast("PatternDriver", driver).follow(self._wish, self)
+        if self._was_closed():
+            following.leave()
+            return
+        self._driver = driver
+        self._attachment = Legs(self._legs, following, self._loop)
+        driver.deliver()
+
+    def _has_holds(self) -> bool:
+        return any(leg.settling.holds for leg in self._legs)
+
     def on_joined(self, topic: str, attachment: Attachment) -> Sink:
         """One more topic matches."""
         settling = self._settling(topic)

@@ -30,6 +30,13 @@ def json_body(body: Any, value: Any) -> bytes:
         raise InvalidArgument(f"json is a value that JSON cannot hold: {error}") from error
 
 
+def with_hint(body: Any, error: InvalidArgument) -> InvalidArgument:
+    """The error of a body that is none, with what its caller may have meant."""
+    if body is None or isinstance(body, bytes | str | bytearray | memoryview):
+        return error
+    return InvalidArgument(f"{error.text}; for a JSON value use json=")
+
+
 def check_list(messages: Any) -> Sequence[Any]:
     """The messages as a list or tuple. Raises InvalidArgument for one message, or none at all."""
     if isinstance(messages, (list, tuple)):
@@ -63,19 +70,22 @@ def pack_plain(messages: Sequence[Any], partition: int) -> Parcel | None:
 
 def check_fields(messages: Sequence[Any], can: Capabilities) -> None:
     """Raises Unsupported when a message asks for what the URL cannot do."""
-    if can.has_priority and can.has_delay and can.has_expiry:
+    if can.has_priority and can.has_delay and can.has_expiry and can.has_dedup:
         return
     for index, message in enumerate(messages):
         if isinstance(message, Message):
             try:
-                refuse_unsupported(can, message.priority, message.deliver_at, message.expires_at)
+                refuse_unsupported(
+                    can, message.priority, message.deliver_at, message.expires_at, message.id
+                )
             except Unsupported as error:
                 raise Unsupported(f"message {index}: {error.text}") from error
 
 
 def refuse_unsupported(
-    can: Capabilities, priority: int, deliver_at: float | None, expires_at: float | None
-) -> None:
+    can: Capabilities, priority: int, deliver_at: float | None, expires_at: float | None,
+    id: str | None = None,
+) -> None:  # fmt: skip
     """Raises Unsupported rather than ignoring what a message asks for."""
     if priority and not can.has_priority:
         raise Unsupported(f"priority is not available yet on {can.scheme}: URLs; leave it at 0")
@@ -86,6 +96,11 @@ def refuse_unsupported(
     if expires_at is not None and not can.has_expiry:
         raise Unsupported(
             f"expires_at and ttl_s are not available yet on {can.scheme}: URLs; leave them out"
+        )
+    if id is not None and not can.has_dedup:
+        raise Unsupported(
+            f"id is not available on {can.scheme}: URLs, which would store a second message of the "
+            "same id: leave it out, and send what tells messages apart as a header"
         )
 
 

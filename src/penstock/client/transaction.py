@@ -109,11 +109,11 @@ class Transaction:
             self.items.append((topic, body))
             return
         due = ends = 0
-        if priority or is_timed:
+        if priority or id is not None or is_timed:
             now, can = self._publisher.driver.wall, self._publisher.driver.capabilities
             due = moment("deliver_at", deliver_at, "delay_s", delay_s, now)
             ends = moment("expires_at", expires_at, "ttl_s", ttl_s, now)
-            packing.refuse_unsupported(can, priority, due or None, ends or None)
+            packing.refuse_unsupported(can, priority, due or None, ends or None, id)
         message = Message(
             body=body, key=key, id=id, headers=headers, priority=priority,
             deliver_at=due / 1000 if due else None, expires_at=ends / 1000 if ends else None,

@@ -17,7 +17,7 @@ import msgspec
 from penstock.client.client import Client
 from penstock.gateway.http import Answer, Request, problem
 from penstock.gateway.keys import Keys
-from penstock.gateway.samples import Refused, from_csv, from_json, message_headers
+from penstock.gateway.samples import Refused, from_csv, from_json, message_headers, without_ids
 from penstock.pipeline.datasets.dataset import Dataset
 from penstock.pipeline.datasets.features import Features, FeatureView
 from penstock.pipeline.datasets.raw import moment_text
@@ -92,6 +92,8 @@ class Api:
         except Refused as error:
             details = ({"message": text, "target": path} for path, text in error.wrong)
             return problem(400, *details)
+        if not self._client.capabilities.has_dedup:
+            messages = without_ids(messages)
         try:
             await self._client.publish_many(dataset.topic, messages)
         except TooLarge as error:

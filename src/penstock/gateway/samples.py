@@ -20,6 +20,8 @@ WRONG_MAX: Final = 100
 _raw: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _list: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _any: Final = msgspec.json.Decoder()
+READING_ID: Final = "reading-id"
+"""Header with the id of a reading, on brokers that do not remember ids."""
 
 
 class Wrong(NamedTuple):
@@ -114,6 +116,16 @@ def _row(dataset: Dataset, row: CsvRow, headers: dict[str, str]) -> Message:
 def _message(dataset: Dataset, device: str, body: bytes, headers: dict[str, str]) -> Message:
     id = reading_id(dataset, device, _any.decode(body), xxh3_64_hexdigest(body))
     return Message(body=body, key=device, id=id, headers=headers)
+
+
+def without_ids(messages: list[Message]) -> list[Message]:
+    """For a broker that does not remember ids: a reading's id is a header like others."""
+    return [
+        msgspec.structs.replace(
+            each, id=None, headers={**(each.headers or {}), READING_ID: each.id or ""}
+        )
+        for each in messages
+    ]
 
 
 def reading_id(dataset: Dataset, device: str, body: Any, digest: str) -> str:

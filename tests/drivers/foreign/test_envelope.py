@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.batch import Batch, encode_columns, encode_many
+from penstock.batch.encode import Columns
 from penstock.drivers.foreign import envelope
 from penstock.drivers.foreign.envelope import Letter, columns_of, letters_of, seal, unseal
-from penstock.vocabulary.message import Message
+from penstock.vocabulary.message import Message, render_id
 
 TEXT = st.text(st.characters(codec="utf-8"))
 TARGETS = st.sampled_from(["", "billing", "prüfung"])
@@ -104,3 +105,15 @@ def test_a_letter_can_be_copied_with_changes() -> None:
     letter = Letter(body=None, id="1")
     assert msgspec.structs.replace(letter, target="x").target == "x"
     assert letter.size == 0
+
+
+def test_copies_are_told_apart_by_their_numbers() -> None:
+    columns = Columns(bodies=[b"a", b"b"], ids=["same", "same"], published_at=[5, 6])
+    letters = letters_of(encode_columns(columns), bytes(16), 3, 7)
+    assert [each.id for each in letters] == ["same", "same"]
+    assert [each.published_at for each in letters] == [5, 6]
+    assert [each.dedup for each in letters] == [render_id(bytes(16), 3, at) for at in (7, 8)]
+    columns.published_at = None
+    assert [each.dedup for each in letters_of(encode_columns(columns), bytes(16), 3, 7)] == [
+        "same", "same",
+    ]  # fmt: skip

@@ -28,7 +28,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.batch.encode import Columns
-from penstock.batch.view import Batch
+from penstock.batch.view import Batch, plain_bodies
 from penstock.vocabulary.message import render_id
 
 MARK: Final = "penstock-"
@@ -212,11 +212,22 @@ def _count(text: str) -> int:
 
 
 def letters_of(batch: bytes, publisher: bytes, epoch: int, sequence: int) -> list[Letter]:
-    """The messages of a batch that is being published."""
+    """The messages of a batch that is being published.
+
+    Copies, which say when they were first published, are told apart by their numbers, not by
+    their ids: what a topic holds twice is copied twice.
+    """
+    plain = plain_bodies(batch)
+    if plain is not None:
+        return [
+            Letter(body=body, id=id, dedup=id, sequence=sequence + at)
+            for at, body in enumerate(plain)
+            for id in (render_id(publisher, epoch, sequence + at),)
+        ]
     view = Batch(batch, verify=False)
     bodies = view.bodies
     ids, keys, headers = view.ids, view.keys, view.headers
-    expires, due = view.expires_at, view.deliver_at
+    expires, due, times = view.expires_at, view.deliver_at, view.published_at
     found: list[Letter] = []
     for at, body in enumerate(bodies):
         given = ids[at] if ids is not None else None
@@ -232,6 +243,9 @@ def letters_of(batch: bytes, publisher: bytes, epoch: int, sequence: int) -> lis
             letter.expires_at = expires[at]
         if due is not None:
             letter.deliver_at = due[at]
+        if times is not None:
+            letter.published_at = times[at]
+            letter.dedup = render_id(publisher, epoch, sequence + at)
         found.append(letter)
     return found
 

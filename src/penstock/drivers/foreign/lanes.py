@@ -98,7 +98,7 @@ class Lanes:
     async def _run(self, topic: str) -> None:
         lane = self._lanes[topic]
         together: list[Bundle] = []
-        left: Exception = Unconfirmed("the client was closed before the broker answered")
+        left: Exception | None = None
         try:
             while lane:
                 together = _take(lane)
@@ -109,11 +109,15 @@ class Lanes:
             left = StorageError(f"topic {topic!r}: publishing failed: {error!r}")
         finally:
             del self._lanes[topic]
-            for bundle in [*together, *lane]:
-                self._answer(bundle, left)
+            if together or lane:
+                left = left or Unconfirmed("the client was closed before the broker answered")
+                for bundle in [*together, *lane]:
+                    self._answer(bundle, left)
 
     async def _send(self, topic: str, together: list[Bundle]) -> None:
-        letters = [letter for bundle in together for letter in bundle.letters]
+        letters = together[0].letters
+        if len(together) > 1:
+            letters = [letter for bundle in together for letter in bundle.letters]
         try:
             placed = await self._try(topic, letters, together[0].sender)
         except PenstockError as error:
@@ -178,6 +182,10 @@ def _take(lane: "deque[Bundle]") -> list[Bundle]:
 
 def stored_of(letters: list[Letter], placed: list[Placed], level: Durability) -> Stored:
     """What the client is told about a batch."""
+    if len(placed) == 1:
+        ((offset, position, is_duplicate),) = placed
+        known = is_duplicate and letters[0].is_given
+        return Stored(None, level, known, () if known else None, None, ((offset, position),))
     # A made id comes twice only by a retry of this very publish, which is no second message.
     fresh = tuple(
         at

@@ -18,7 +18,7 @@ SEQUENCE_MAX: Final = (1 << 64) - 1
 
 def packed(topic: str, letter: Letter) -> dict[str, Any]:
     """A letter for the scripts that store."""
-    seen = f"{OWN}:id:{topic}\0{letter.id}" if letter.is_given else ""
+    seen = f"{OWN}:id:{topic}\0{letter.dedup}" if letter.is_given else ""
     return {"seen": seen, "sequence": letter.sequence, "fields": flat(letter)}
 
 

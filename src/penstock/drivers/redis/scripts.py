@@ -28,6 +28,33 @@ local function store(stream, letter, body, seconds)
 end
 """
 
+SEND_ONE: Final = """
+local stream, sender, seen, epoch = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local sequence = tonumber(ARGV[5])
+if sender ~= '' then
+  local known = redis.call('GET', sender)
+  if known then
+    local theirs, last, id = string.match(known, '^(%d+):(%d+):(.*)$')
+    if tonumber(theirs) > epoch then return redis.error_reply('FENCED ' .. theirs) end
+    if tonumber(theirs) == epoch and sequence <= tonumber(last) then
+      if sequence < tonumber(last) then id = '' end
+      return {{id, 2}}
+    end
+  end
+end
+local id, state = false, 1
+if seen ~= '' then id = redis.call('GET', seen) end
+if not id then
+  id, state = redis.call('XADD', stream, '*', unpack(ARGV, 8)), 0
+  if seen ~= '' then redis.call('SET', seen, id, 'EX', ARGV[6]) end
+end
+if sender ~= '' then
+  redis.call('SET', sender, ARGV[4] .. ':' .. ARGV[5] .. ':' .. id, 'EX', ARGV[7])
+end
+return {{id, state}}
+"""
+"""The same as SEND for one letter, whose arguments come one by one: half the time at the server."""
+
 SEND: Final = (
     _STORE
     + """

@@ -23,7 +23,7 @@ from penstock.drivers.remote.frames_in import handle
 from penstock.drivers.remote.link import Link, give
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.claims import Claim
-from penstock.vocabulary.errors import Closed, InvalidArgument, PenstockError
+from penstock.vocabulary.errors import Closed, InvalidArgument, PenstockError, Unavailable
 from penstock.vocabulary.units import UnitWish
 from penstock.vocabulary.wishes import Wish
 from penstock.wire import frames, frames_claims
@@ -107,6 +107,11 @@ class RemoteDriver:
             self.loop.call_soon(give, answer, None)
         else:
             self.flights.when_room(answer)
+
+    def reconnect(self) -> None:
+        """Gives the connection up, as one that stands still; another one is made at once."""
+        if self.link is not None:
+            self.link.fail(Unavailable("the connection stands still"))
 
     def deliver(self) -> None:
         if self.link is not None:

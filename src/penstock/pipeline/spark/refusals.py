@@ -32,3 +32,9 @@ class QueryFailed(PenstockError):
     """Spark ended the query; the text is what Spark said."""
 
     code = "query-failed"
+
+
+class KafkaMissing(PipelineRefused):
+    """The Python library for Kafka is not installed."""
+
+    code = "kafka-missing"

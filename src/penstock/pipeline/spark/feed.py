@@ -61,9 +61,10 @@ class Feed(Protocol):
         ...
 
     def publish(
-        self, refused: list[Quarantined], events: pa.Table, rows: pa.Table | None, ends: Offsets
-    ) -> None:
-        """Publishes what a batch that ends there has to say; durable when it returns."""
+        self, refused: list[Quarantined], events: pa.Table, rows: pa.Table | None,
+        ranges: list[Range],
+    ) -> None:  # fmt: skip
+        """Publishes what the batch of these ranges has to say; durable when it returns."""
         ...
 
     def close(self) -> None:

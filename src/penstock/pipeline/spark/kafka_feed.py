@@ -136,8 +136,9 @@ class KafkaFeed:
         return self._version, self._features
 
     def publish(
-        self, refused: list[Quarantined], events: pa.Table, rows: pa.Table | None, ends: Offsets
-    ) -> None:
+        self, refused: list[Quarantined], events: pa.Table, rows: pa.Table | None,
+        ranges: list[Range],
+    ) -> None:  # fmt: skip
         """One transaction for each batch."""
         records = self._records(refused, events, rows)
         if not records:
@@ -146,6 +147,7 @@ class KafkaFeed:
         for topic in {topic for topic, _, _ in records} - self._ready:
             self.link.ensure_topic(topic, is_kept=topic == pipeline.quarantine)
             self._ready.add(topic)
+        ends = {partition: end for partition, _, end in ranges}
         group = f"penstock.pipeline.{pipeline.name}.{self._epoch}"
         self.link.publish(f"penstock.{pipeline.name}", records, pipeline.topic, ends, group)
 

@@ -114,11 +114,11 @@ class PenstockFeed:
         return self._features.version, found
 
     def publish(
-        self, refused: list[Quarantined], events: pa.Table, rows: pa.Table | None, ends: Offsets
-    ) -> None:
+        self, refused: list[Quarantined], events: pa.Table, rows: pa.Table | None,
+        ranges: list[Range],
+    ) -> None:  # fmt: skip
         """Numbered by source offset: what was published before is known to the broker."""
-        del ends
-        self._call(self._publisher.publish(refused, events, rows))
+        self._call(self._publisher.publish(refused, events, rows, ranges))
 
     def close(self) -> None:
         """The client belongs to others."""

@@ -18,7 +18,7 @@ import msgspec
 
 from penstock.pipeline.datasets.features import Features
 from penstock.pipeline.flow import COUNTS, At, Counts
-from penstock.pipeline.ledger import Entry, Identity, Ledger
+from penstock.pipeline.ledger import Entry, Identity, Ledger, Range
 from penstock.pipeline.ledger import judge as judge_table
 from penstock.pipeline.repositories.choose import open_repository
 from penstock.pipeline.repositories.compaction import chosen, compact
@@ -190,7 +190,7 @@ class SparkLane:
         counts = joining.counts_of(outcomes, 0)
         ends = self._spark.ends(number)
         if list(missing) == list(self._tables):  # else a run before this one published
-            counts.events = self._published(outcomes, ends)
+            counts.events = self._published(outcomes, entry.ranges)
             self._at("published")
         self._export(entry, write_id, counts)
         source = {"topic": self.pipeline.topic, "ends": {str(at): ends[at] for at in sorted(ends)}}
@@ -242,12 +242,12 @@ class SparkLane:
         self.feed.check_cover(found, entry.ranges, where)
         return joining.joined(found, again)
 
-    def _published(self, outcomes: list[workers.Outcome], ends: Offsets) -> int:
+    def _published(self, outcomes: list[workers.Outcome], ranges: list[Range]) -> int:
         """Publishes refused readings, events and rows, in source order; how many events."""
         refused = [one for each in outcomes for one in each.quarantined]
         events = joining.events_of(outcomes)
         rows = joining.rows_of(outcomes) if self.pipeline.publish is not None else None
-        self.feed.publish(refused, events, rows, ends)
+        self.feed.publish(refused, events, rows, ranges)
         return len(events)
 
     def _export(self, entry: Entry, write_id: WriteId, counts: Counts) -> None:

@@ -35,7 +35,7 @@ def test_both_writers_give_the_same_table_and_one_goes_on_where_the_other_ended(
     given = mixed(400)
     world.post(served, topic, given[:300], 2)
     counts = [lane.run_on(spark) for lane in lanes.values()]
-    assert counts[0] == counts[1]
+    assert counts[0] == counts[1], counts
     assert counts[0].stored > 200
     one, two = lanes.values()
     assert plain_rows(one) == plain_rows(two)

@@ -41,7 +41,7 @@ def test_records_say_the_same_as_messages_of_our_own_broker() -> None:
     plain = {"source": "site", "received-at": moment, "content-type": "text/csv"}
     headers: list[dict[str, str] | None] = [plain, None, {"source": "other"}, plain]
     bodies = [b"a", b"", None, b"b"]
-    given = [
+    given: list[tuple[bytes | None, list[Header] | None]] = [
         (body, None if each is None else [(name, text.encode()) for name, text in each.items()])
         for body, each in zip(bodies, headers, strict=True)
     ]

@@ -30,6 +30,7 @@ OPTIONS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.pollingDelay": "50ms",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Small commits: with the default of 50 partitions each one costs seconds on a small machine.
     "spark.databricks.delta.snapshotPartitions": "2",
 }

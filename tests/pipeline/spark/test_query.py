@@ -301,6 +301,7 @@ class Broken(Exception):
     """A run breaks off here."""
 
 
+@pytest.mark.prove  # `test_killing` has the same, with harder ends
 def test_a_run_that_breaks_off_at_any_moment_is_finished_by_the_next(
     spark: Any, lane: SparkLane
 ) -> None:

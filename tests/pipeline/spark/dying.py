@@ -69,6 +69,7 @@ class Dying:
             if name == moment:
                 seen.append(name)
                 if len(seen) > self._skip:
+                    sys.stderr.write(f"{pipeline.name} is at {moment!r}\n")
                     self._turns.release()
                     self._arrived.release()
                     threading.Event().wait()

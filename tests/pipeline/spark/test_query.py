@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -23,7 +24,7 @@ from penstock.pipeline.refusals import (
     RangesDiffer,
 )
 from penstock.pipeline.settings import Pipeline, read_file
-from penstock.pipeline.spark import running
+from penstock.pipeline.spark import query, running
 from penstock.pipeline.spark.refusals import QueryFailed, SourceDiffers
 from tests.pipeline.lane import readings
 from tests.pipeline.spark import world
@@ -265,6 +266,27 @@ def test_what_ended_a_batch_is_told_as_it_is_or_as_spark_says_it(lane: SparkLane
         opened.failed = ValueError("x\npenstock.vocabulary.errors.ReaderFenced: a newer run")
         with pytest.raises(QueryFailed, match="ReaderFenced: a newer run"):
             opened.check()
+
+
+def test_a_query_whose_python_came_up_too_late_is_started_again_and_no_other(
+    lane: SparkLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    with running.opened([lane.pipeline]) as (opened,):
+        monkeypatch.setattr(opened, "start", started.append)
+        assert not opened.revive("session"), "it was never started"
+        for said, is_revived in (("x: " + query.NOT_UP, True), ("another error", False)):
+            ended = RuntimeError(said)
+            opened.query = SimpleNamespace(isActive=False, exception=lambda ended=ended: ended)
+            assert opened.revive("session") is is_revived
+        with pytest.raises(QueryFailed, match="another error"):
+            opened.check()
+        opened.query = SimpleNamespace(
+            isActive=False, exception=lambda: RuntimeError(query.NOT_UP), stop=lambda: None
+        )
+        while opened.revive("session"):
+            pass
+    assert started == ["session"] * query.REVIVALS_MAX
 
 
 def test_several_pipelines_are_queries_of_one_session_and_stop_when_asked(

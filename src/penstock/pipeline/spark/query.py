@@ -305,18 +305,20 @@ class SparkLane:
         if self.query is not None:
             self.query.stop()
 
-    def revive(self, spark: Any) -> None:
-        """Starts the query again when a Python process of Spark did not come up in time.
+    def revive(self, spark: Any) -> bool:
+        """Starts an ended query again when one of Spark's Python processes did not come up in time.
 
         Spark gives it ten seconds, which a busy machine may need for its imports; nothing was lost.
         """
-        error = None if self.is_active or self.query is None else self.query.exception()
-        if error is None or self.failed is not None or self._revivals >= REVIVALS_MAX:
-            return
-        if NOT_UP in str(error):
-            self._revivals += 1
-            log.warning("pipeline %s: %s; starting again", self.pipeline.name, NOT_UP)
-            self.start(spark)
+        error = None if self.query is None else self.query.exception()
+        if error is None or NOT_UP not in str(error):
+            return False
+        if self.failed is not None or self._revivals >= REVIVALS_MAX:
+            return False
+        self._revivals += 1
+        log.warning("pipeline %s: %s; starting again", self.pipeline.name, NOT_UP)
+        self.start(spark)
+        return True
 
     def check(self) -> None:
         """Raises what ended the query, if it failed."""

@@ -65,20 +65,17 @@ def run(
             started = session.start(spark, jars)
             stack.callback(started.stop)
         try:
-            waiting = list(lanes)
-            while not stopping.wait(POLL_S):
-                running = [lane for lane in lanes if lane not in waiting]
-                while waiting and sum(each.is_starting for each in running) < STARTING_MAX:
-                    running.append(waiting.pop(0))
-                    running[-1].start(started)
-                for lane in running:
+            waiting, going = list(lanes), list[SparkLane]()
+            while (waiting or going) and not stopping.wait(POLL_S):
+                while waiting and sum(each.is_starting for each in going) < STARTING_MAX:
+                    going.append(waiting.pop(0))
+                    going[-1].start(started)
+                for lane in list(going):
                     lane.poll()
-                    lane.revive(started)
-                    if not lane.is_active:
+                    if not lane.is_active and not lane.revive(started):
                         lane.check()
+                        going.remove(lane)
                 show(lanes)
-                if not waiting and not any(lane.is_active for lane in lanes):
-                    break
         finally:
             for lane in lanes:
                 lane.stop()

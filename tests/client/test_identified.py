@@ -50,6 +50,42 @@ def test_many_go_together_and_numbers_must_rise() -> None:
     asyncio.run(steps())
 
 
+def test_a_run_goes_in_batches_and_is_stored_once_however_often_it_comes(tmp_path: Path) -> None:
+    given = [Message(body=b"%d" % at) for at in range(2_500)]
+    large = [Message(body=b"x" * 700_000), Message(body=b"y" * 700_000), Message(body=None)]
+
+    async def steps(expected: int) -> None:
+        async with connect(f"file:{tmp_path}") as client:
+            publisher = Numbered(client, "t", 0, publisher="p/q/0", epoch=1)
+            assert await publisher.publish_run(1024, given) == expected * len(given)
+            assert await publisher.publish_run(4096, large) == expected * len(large)
+            assert await publisher.publish_run(8192, []) == 0
+
+    asyncio.run(steps(1))
+    asyncio.run(steps(0))
+
+    async def look() -> list[Any]:
+        async with connect(f"file:{tmp_path}") as client:
+            return await client.peek("t", 10_000)
+
+    found = asyncio.run(look())
+    assert [each.body for each in found] == [each.body for each in [*given, *large]]
+    assert len({each.id for each in found}) == len(found)
+
+
+def test_a_run_that_was_sent_in_part_is_completed(tmp_path: Path) -> None:
+    given = [Message(body=b"%d" % at) for at in range(2_500)]
+
+    async def steps() -> None:
+        async with connect(f"file:{tmp_path}") as client:
+            publisher = Numbered(client, "t", 0, publisher="p/q/0", epoch=1)
+            assert await publisher.publish_run(1024, given[:1_000]) == 1_000  # then it died
+            assert await publisher.publish_run(1024, given) == 1_500
+            assert await bodies(client) == [each.body for each in given]
+
+    asyncio.run(steps())
+
+
 def test_a_new_epoch_fences_the_old_one() -> None:
     async def steps() -> None:
         async with connect("memory:") as client:

@@ -34,6 +34,19 @@ def written(folder: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("kafka://me:secret@h1,h2/orders?sasl=PLAIN", "kafka://h1,h2/orders?sasl=PLAIN"),
+        ("file:///data@home/orders", "file:///data@home/orders"),
+        ("file:./data@home/orders", "file:./data@home/orders"),
+    ],
+)
+def test_a_source_is_shown_without_credentials(tmp_path: Path, source: str, shown: str) -> None:
+    text = f'[pipeline.pms]\nsource = "{source}"\ndataset = "pms"\n'
+    assert read_file(written(tmp_path, text)).pipelines["pms"].source == shown
+
+
 def test_a_file_is_read_with_all_its_defaults(tmp_path: Path) -> None:
     found = read_file(written(tmp_path, RIGHT))
     pms, mppt = found.pipelines["pms"], found.pipelines["mppt"]

@@ -3,10 +3,13 @@
 A pipeline numbers what it publishes by the offset it came from. A message whose number is not
 above the last one its publisher stored in a partition is known: publishing it again changes
 nothing, days and restarts later too. On brokers that keep no numbers it is at least once.
+
+`publish` sends each message on its own, since its numbers may have gaps. `publish_run` numbers
+messages one after the other and sends them in batches.
 """
 
 from asyncio import Future, get_running_loop
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from penstock.batch import encode_many
@@ -18,7 +21,11 @@ from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.message import Message
 
 FLYING_MAX: Final = 1_000
-"""Messages on their way at a time."""
+"""Batches on their way at a time."""
+RUN_MESSAGES: Final = 1_000
+RUN_BYTES: Final = 1024 * 1024
+"""A run is cut into batches of so much. It is repeated whole, and must then be cut the same: a
+change of these numbers may repeat or lose messages of a run that was interrupted before it."""
 
 
 class Numbered:
@@ -41,7 +48,7 @@ class Numbered:
         """
         driver = self._client._opened()  # noqa: SLF001 - a part of the client
         partition = self._partition % driver.partitions(self._topic)
-        flying: list[Future[Any]] = []
+        flying: list[tuple[Future[Any], int]] = []
         last = -1
         new = 0
         for number, message in messages:
@@ -50,16 +57,37 @@ class Numbered:
             last = number
             while not driver.has_room():
                 await self._room(driver)
-            flying.append(self._send(driver, partition, number, message))
+            flying.append((self._send(driver, partition, number, [message]), 1))
             if len(flying) >= FLYING_MAX:
                 new += await _landed(flying)
         return new + await _landed(flying)
 
-    def _send(self, driver: Driver, partition: int, number: int, message: Message) -> "Future[Any]":
+    async def publish_run(self, first: int, messages: Sequence[Message]) -> int:
+        """Stores messages in batches, numbered `first` and on; returns how many were new.
+
+        `first` is above every number before it, and what is repeated is the whole run, unchanged.
+        Returns when all are durable. Raises what publishing raises; then it may be repeated.
+        """
+        driver = self._client._opened()  # noqa: SLF001 - a part of the client
+        partition = self._partition % driver.partitions(self._topic)
+        flying: list[tuple[Future[Any], int]] = []
+        new = 0
+        for start, end in _cut(messages):
+            while not driver.has_room():
+                await self._room(driver)
+            part = messages[start:end]
+            flying.append((self._send(driver, partition, first + start, part), len(part)))
+            if len(flying) >= FLYING_MAX:
+                new += await _landed(flying)
+        return new + await _landed(flying)
+
+    def _send(
+        self, driver: Driver, partition: int, number: int, messages: Sequence[Message]
+    ) -> "Future[Any]":
         future: Future[Any] = get_running_loop().create_future()
         driver.publish(
-            self._topic, partition, encode_many([message]), 1, self._id, self._epoch, number,
-            lambda answer: None if future.done() else future.set_result(answer),
+            self._topic, partition, encode_many(messages), len(messages), self._id, self._epoch,
+            number, lambda answer: None if future.done() else future.set_result(answer),
         )  # fmt: skip
         return future
 
@@ -71,16 +99,29 @@ class Numbered:
             raise answer
 
 
-async def _landed(flying: list["Future[Any]"]) -> int:
-    """Waits for all; returns how many were new. Raises the first failure."""
+def _cut(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
+    """Where each batch of a run starts and ends: the same, whenever it is asked."""
+    start = size = 0
+    for at, message in enumerate(messages):
+        own = len(message.body or b"")
+        if at > start and (at - start >= RUN_MESSAGES or size + own > RUN_BYTES):
+            yield start, at
+            start, size = at, 0
+        size += own
+    if start < len(messages):
+        yield start, len(messages)
+
+
+async def _landed(flying: list[tuple["Future[Any]", int]]) -> int:
+    """Waits for all; returns how many messages were new. Raises the first failure."""
     new = 0
     failure: Exception | None = None
-    for future in flying:
+    for future, count in flying:
         answer = await future
         if isinstance(answer, Exception):
             failure = failure or answer
         elif not answer.is_duplicate:
-            new += 1
+            new += count
     flying.clear()
     if failure is not None:
         raise failure

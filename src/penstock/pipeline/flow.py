@@ -32,7 +32,7 @@ from penstock.client.reader import Reader
 from penstock.pipeline import messages, work
 from penstock.pipeline.datasets.events import conflicts
 from penstock.pipeline.datasets.features import Features, FeatureView
-from penstock.pipeline.ledger import Entry, Identity, Ledger, judge
+from penstock.pipeline.ledger import Entry, Identity, Ledger, Range, judge
 from penstock.pipeline.reading import raw_of
 from penstock.pipeline.refusals import CountsDiffer
 from penstock.pipeline.repositories.choose import open_repository
@@ -335,7 +335,7 @@ class Producer:
             if first is None:
                 first = counts
                 first.events = len(found)
-                await self._publisher.publish(checked.quarantined, found, new)
+                await self._publisher.publish(checked.quarantined, found, new, batch.entry.ranges)
                 self._at("published")
             source = {"topic": self._pipeline.topic, "ends": _ends(batch.entry)}
             await in_thread(table.commit, added, batch.write_id, source)
@@ -406,12 +406,19 @@ class Publisher:
         self._pipeline = pipeline
         self._epoch = epoch
         self._topics: set[str] = set()
+        self._starts: dict[int, int] = {}
 
     async def publish(
-        self, refused: list[work.Quarantined], found: pa.Table, rows: pa.Table
-    ) -> None:
-        """Sends refused readings, events and, when a topic is given, rows; durable at the end."""
+        self, refused: list[work.Quarantined], found: pa.Table, rows: pa.Table,
+        ranges: Iterable[Range],
+    ) -> None:  # fmt: skip
+        """Sends refused readings, events and, when a topic is given, rows; durable at the end.
+
+        A batch that is done again says the same, in the same order. So its messages are numbered
+        one after the other from where its range starts, and go out in batches.
+        """
         pipeline = self._pipeline
+        self._starts = {partition: start for partition, start, _ in ranges}
         quarantined = messages.quarantine(pipeline.name, pipeline.topic, refused)
         pairs = zip((each.partition for each in refused), quarantined, strict=True)
         await self._send("quarantine", pipeline.quarantine, list(pairs))
@@ -436,7 +443,8 @@ class Publisher:
                 self._client, topic, partition,
                 publisher=f"{self._pipeline.name}/{stage}/{partition}", epoch=self._epoch,
             )  # fmt: skip
-            await publisher.publish(each for _, each in group)
+            said = [message for _, (_, message) in group]
+            await publisher.publish_run(messages.number(self._starts[partition]), said)
 
 
 _thread: Final = ThreadPoolExecutor(1, "penstock-pipeline")

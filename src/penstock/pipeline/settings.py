@@ -78,8 +78,10 @@ class Pipeline(NamedTuple):
 
     @property
     def source(self) -> str:
-        """As the file has it."""
-        return self.settings.source
+        """As the file has it, without credentials: it is written down and shown."""
+        scheme, mark, rest = self.settings.source.partition("://")
+        authority, slash, path = rest.partition("/")
+        return f"{scheme}{mark}{authority.rpartition('@')[2]}{slash}{path}"
 
     def folders(self) -> list[str]:
         """Where the tables lie."""

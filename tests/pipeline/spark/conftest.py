@@ -22,16 +22,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A session that reads Delta tables too, when the jars are there; they must be in CI."""
+    """A session with the jars for Delta and Kafka, when they are there; they must be in CI."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ and not is_required():
         pytest.skip("Spark needs Java, and there is none")
+    with world.sparking(*filter(_has_jars, (session.DELTA, session.KAFKA))) as found:
+        yield found
+
+
+def _has_jars(name: str) -> bool:
     try:
-        session.find_jars(session.DELTA)
+        session.find_jars(name)
     except JarsMissing:
         if is_required():
             raise
-        with world.sparking() as found:
-            yield found
-        return
-    with world.sparking(session.DELTA) as found:
-        yield found
+        return False
+    return True

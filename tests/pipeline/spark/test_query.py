@@ -1,13 +1,10 @@
 """Pipelines on Spark: exactly once, whatever dies; the same rows as in process; named refusals."""
 
 import asyncio
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -18,7 +15,6 @@ from deltalake import DeltaTable
 from penstock.client.client import connect
 from penstock.gateway.samples import from_csv
 from penstock.pipeline import operations
-from penstock.pipeline.flow import Counts
 from penstock.pipeline.refusals import (
     CheckpointBehind,
     CheckpointForeign,
@@ -28,55 +24,14 @@ from penstock.pipeline.refusals import (
     RangesDiffer,
 )
 from penstock.pipeline.settings import Pipeline, read_file
-from penstock.pipeline.spark import running, session
+from penstock.pipeline.spark import query, running
 from penstock.pipeline.spark.refusals import QueryFailed, SourceDiffers
-from tests.pipeline.datasets import bodies
-from tests.pipeline.lane import Lane, readings
+from tests.pipeline.lane import readings
 from tests.pipeline.spark import world
+from tests.pipeline.spark.lanes import BATCH, MOMENTS, SparkLane, mixed, whole
 from tests.servers.fixtures import unique
 
-MOMENTS = (
-    "range planned", "offsets written", "ledger written", "files written", "published",
-    "table committed", "Spark's commit", "progress reported", "restart",
-)  # fmt: skip
-BATCH = 40
 CSV = world.ROOT / "tests" / "pipeline" / "data" / "pms-2019-08.csv"
-
-pytestmark = pytest.mark.prove  # each test works a Spark session hard: minutes in all
-
-
-class SparkLane(Lane):
-    """The same small world, with a served broker and the pipeline on Spark."""
-
-    def __init__(self, folder: Path, url: str, topic: str, extra: str = "") -> None:
-        super().__init__(folder)
-        self.url = url
-        self.topic = topic
-        self.file.write_text(
-            f"[pipeline.pms]\n"
-            f'source = "{url}/{topic}"\n'
-            'dataset = "pms"\n'
-            f'subscription = "{topic}.s"\n'
-            f'repository = "delta:{folder / "warehouse"}"\n'
-            f'checkpoint = "{folder / "checkpoint"}"\n{extra}'
-            '\n[spark]\nmaster = "local[1]"\n',
-            encoding="utf-8",
-        )
-
-    def run_on(self, spark: Any) -> Counts:
-        """Runs until nothing is new."""
-        found = read_file(str(self.file))
-        (lane,) = running.run(
-            list(found.pipelines.values()), found.spark, threading.Event(), started=spark
-        )
-        return lane.counts
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "checkpoint"
-
-    def table(self) -> Path:
-        return Path(self.pipeline.folders()[0])
 
 
 @pytest.fixture
@@ -84,35 +39,10 @@ def lane(served: str, tmp_path: Path) -> SparkLane:
     return SparkLane(tmp_path, served, unique("monitoring.pms"), f"max_rows_per_batch = {BATCH}\n")
 
 
-def _whole(lane: SparkLane, wanted: int) -> None:
-    """Every reading is stored once."""
-    rows = lane.rows()
-    said = [(row["pms_id"], row["time_event"], row["pack"]["amps"]) for row in rows]
-    assert len(said) == wanted
-    assert len(set(said)) == wanted
-
-
-def _mixed(count: int) -> list[bytes | None]:
-    """Right readings, one in a hundred wrong, some twice, some contradicting others."""
-    given: list[bytes | None] = list(readings(count))
-    wrong: list[bytes | None] = [
-        b"nonsense", b"", None, b'{"pms_id": NaN}', b"[" * 5_000, b"{" + b" " * 1_000_000,
-        bodies.encoded(bodies.pms(pack__dock=1.5)), bodies.encoded(bodies.pms(more=1)),
-        bodies.encoded(bodies.pms(time_local="20200210T150006")),
-    ]  # fmt: skip
-    for at in range(0, count, 100):
-        given[at] = wrong[at // 100 % len(wrong)]
-    given[50:60] = given[20:30]
-    other = readings(count + 1, 0)[70]
-    assert other is not None
-    given[75] = other.replace(b'"amps":8.75', b'"amps":8.5')
-    return given
-
-
 def test_both_lanes_give_the_same_rows_events_and_refused_readings(
     spark: Any, served: str, tmp_path: Path
 ) -> None:
-    given = _mixed(10_000)
+    given = mixed(10_000)
     (tmp_path / "spark").mkdir()
     (tmp_path / "process").mkdir()
     lane = SparkLane(tmp_path / "spark", served, unique("monitoring.pms"))
@@ -192,7 +122,7 @@ def test_what_comes_later_is_added_and_nothing_is_done_twice(spark: Any, lane: S
     world.post(lane.url, lane.topic, [*readings(10, 95), b"nonsense"], 2)
     counts = lane.run_on(spark)
     assert (counts.read, counts.stored, counts.duplicate, counts.quarantined) == (11, 5, 5, 1)
-    _whole(lane, 105)
+    whole(lane, 105)
     found = operations.counted(lane.pipeline)
     assert (found.read, found.stored) == (111, 105)
 
@@ -209,10 +139,10 @@ def test_a_lost_a_foreign_and_an_old_checkpoint_are_refused_and_resume_goes_on(
 
     def put_back() -> None:
         shutil.rmtree(lane.checkpoint)
-        shutil.copytree(whole, lane.checkpoint)
+        shutil.copytree(kept, lane.checkpoint)
 
-    whole = tmp_path / "whole"
-    shutil.copytree(lane.checkpoint, whole)
+    kept = tmp_path / "kept"
+    shutil.copytree(lane.checkpoint, kept)
 
     shutil.rmtree(lane.checkpoint)
     with pytest.raises(CheckpointMissing):
@@ -246,7 +176,7 @@ def test_a_lost_a_foreign_and_an_old_checkpoint_are_refused_and_resume_goes_on(
     operations.resume(lane.pipeline)
     world.post(lane.url, lane.topic, readings(25, 150), 2)
     assert lane.run_on(spark).stored == 25
-    _whole(lane, 175)
+    whole(lane, 175)
 
 
 def test_the_real_file_ends_as_the_contract_says(spark: Any, lane: SparkLane) -> None:
@@ -298,7 +228,7 @@ def test_tasks_that_fail_are_tried_again_and_leave_no_row_twice(
     world.post(lane.url, lane.topic, readings(30), 2)
     assert lane.run_on(spark).stored == 30
     assert len(list((lane.folder / "tried").iterdir())) == 2
-    _whole(lane, 30)
+    whole(lane, 30)
 
 
 def test_a_topic_that_was_replaced_is_refused(spark: Any, lane: SparkLane) -> None:
@@ -338,6 +268,27 @@ def test_what_ended_a_batch_is_told_as_it_is_or_as_spark_says_it(lane: SparkLane
             opened.check()
 
 
+def test_a_query_whose_python_came_up_too_late_is_started_again_and_no_other(
+    lane: SparkLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    with running.opened([lane.pipeline]) as (opened,):
+        monkeypatch.setattr(opened, "start", started.append)
+        assert not opened.revive("session"), "it was never started"
+        for said, is_revived in (("x: " + query.NOT_UP, True), ("another error", False)):
+            ended = RuntimeError(said)
+            opened.query = SimpleNamespace(isActive=False, exception=lambda ended=ended: ended)
+            assert opened.revive("session") is is_revived
+        with pytest.raises(QueryFailed, match="another error"):
+            opened.check()
+        opened.query = SimpleNamespace(
+            isActive=False, exception=lambda: RuntimeError(query.NOT_UP), stop=lambda: None
+        )
+        while opened.revive("session"):
+            pass
+    assert started == ["session"] * query.REVIVALS_MAX
+
+
 def test_several_pipelines_are_queries_of_one_session_and_stop_when_asked(
     spark: Any, served: str, tmp_path: Path
 ) -> None:
@@ -372,6 +323,7 @@ class Broken(Exception):
     """A run breaks off here."""
 
 
+@pytest.mark.prove  # `test_killing` has the same, with harder ends
 def test_a_run_that_breaks_off_at_any_moment_is_finished_by_the_next(
     spark: Any, lane: SparkLane
 ) -> None:
@@ -391,35 +343,7 @@ def test_a_run_that_breaks_off_at_any_moment_is_finished_by_the_next(
             running.run(list(found.pipelines.values()), {}, threading.Event(), at=at, started=spark)
         assert moment in seen
     lane.run_on(spark)
-    _whole(lane, posted)
+    whole(lane, posted)
     assert set(lane.events().values()) <= {1}
     assert operations.counted(lane.pipeline).stored == posted
     assert world.lag(lane.url, lane.topic, f"{lane.topic}.s") == 0
-
-
-def test_the_driver_is_killed_at_every_named_moment(lane: SparkLane, tally: Any) -> None:
-    """Each run finishes what the one before it left, goes on, and dies one moment later."""
-    posted = 0
-    environment = os.environ | world.ENVIRONMENT
-    for moment in MOMENTS:
-        world.post(lane.url, lane.topic, readings(BATCH + 10, posted), 2, first=posted, ids=True)
-        posted += BATCH + 10
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.pipeline.spark.dying", str(lane.file), moment, "1"],
-            env=environment, cwd=world.ROOT, capture_output=True, timeout=600, check=False,
-        )  # fmt: skip
-        assert done.returncode == -signal.SIGKILL, f"{moment}: {done.stderr.decode()[-3000:]}"
-        rows = lane.rows() if lane.table().exists() else []
-        said = {(row["pms_id"], row["time_event"]) for row in rows}
-        assert len(said) == len(rows), f"after {moment}: a row is there twice"
-    session.check_java()
-    last = subprocess.run(
-        [sys.executable, "-m", "penstock", "pipeline", "run", str(lane.file), "--json"],
-        env=environment, cwd=world.ROOT, capture_output=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert last.returncode == 0, last.stderr.decode()[-2000:]
-    _whole(lane, posted)
-    events = lane.events()
-    assert set(events.values()) <= {1}, "an event is published once"
-    assert operations.counted(lane.pipeline).stored == posted
-    tally.add("spark", kills=len(MOMENTS), rows=posted, missing=0, duplicate=0)

@@ -9,7 +9,7 @@ from penstock.pipeline.refusals import PipelineRunning, TableLocked
 from penstock.pipeline.repositories.choose import open_repository
 from penstock.pipeline.settings import Pipeline, read_file
 from penstock.pipeline.spark import running
-from penstock.pipeline.spark.refusals import JavaMissing
+from penstock.pipeline.spark.refusals import JarsMissing, JavaMissing
 from penstock.vocabulary.errors import Unavailable, Unsupported
 from tests.pipeline.lane import Lane, readings
 
@@ -70,6 +70,26 @@ def test_a_broker_that_is_not_there_is_told(lane: Lane) -> None:
         _run(pipeline)
 
 
-def test_the_writer_of_spark_is_refused_by_name(lane: Lane) -> None:
-    with pytest.raises(Unsupported, match='writer = "spark"'):
-        _run(_pipeline(lane, 'writer = "spark"\n'))
+def test_the_writer_of_spark_writes_delta_tables_only(lane: Lane) -> None:
+    _pipeline(lane, 'writer = "spark"\n')
+    text = lane.file.read_text(encoding="utf-8").replace("delta:", "parquet:")
+    lane.file.write_text(text, encoding="utf-8")
+    (found,) = read_file(str(lane.file)).pipelines.values()
+    with pytest.raises(Unsupported, match='writer = "spark", which writes delta: tables'):
+        _run(found)
+
+
+@pytest.mark.parametrize(
+    ("extra", "jars"), [("", "spark-kafka"), ('writer = "spark"\n', "spark-delta")]
+)
+def test_missing_jars_are_told_before_anything_is_made(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: str, jars: str
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "none"))
+    pipeline = _pipeline(lane, extra)
+    if not extra:
+        pipeline = pipeline._replace(url="kafka://127.0.0.1:9")
+    assert running.jars_of([pipeline]) == [jars]
+    with pytest.raises(JarsMissing, match=f"scripts/servers {jars}"):
+        _run(pipeline)
+    assert not (lane.folder / "checkpoint").exists()

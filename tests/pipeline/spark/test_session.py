@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from penstock.pipeline.spark import session
-from penstock.pipeline.spark.refusals import JarsMissing, JavaMissing
+from penstock.pipeline.spark.refusals import JarsMissing, JavaMissing, SessionFailed
 
 
 def _java(folder: Path, said: str) -> Path:
@@ -87,3 +88,21 @@ def test_own_jars_replace_those_of_the_cache(
 )
 def test_a_local_master_tries_tasks_again_and_others_pass_through(given: str, wanted: str) -> None:
     assert session.settings({"master": given})["spark.master"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"master": "local[1]"}, r"Spark did not start: no port; look at \[spark\]"),
+        ({"spark.jars.packages": "no.such:jar:1"}, "packages may be out of reach"),
+    ],
+)
+def test_a_session_that_does_not_start_is_one_error(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], said: str
+) -> None:
+    def fail(_builder: SparkSession.Builder) -> None:
+        raise RuntimeError("no port\nand much more")
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", fail)
+    with pytest.raises(SessionFailed, match=said):
+        session.start(given)

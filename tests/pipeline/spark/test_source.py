@@ -58,7 +58,6 @@ def test_a_range_is_cut_for_the_tasks_asked_for() -> None:
     assert ROWS_PER_TASK_MIN > 10
 
 
-@pytest.mark.prove  # needs a Spark session
 def test_a_query_is_a_reader(spark: Any, served: str, tmp_path: Path) -> None:
     topic = unique("orders")
     world.post(served, topic, [b"%d" % at for at in range(250)], 3)
@@ -88,7 +87,6 @@ def test_a_query_is_a_reader(spark: Any, served: str, tmp_path: Path) -> None:
     assert sorted(report) == ["0", "1", "2"]
 
 
-@pytest.mark.prove  # needs a Spark session
 def test_typed_columns_go_on_in_sql(spark: Any, served: str, tmp_path: Path) -> None:
     topic = unique("monitoring.pms")
     world.post(served, topic, [*readings(40), b"nonsense"], 2)
@@ -105,7 +103,6 @@ def test_typed_columns_go_on_in_sql(spark: Any, served: str, tmp_path: Path) -> 
     assert sum(row[3] for _, part in seen for row in part) == 1
 
 
-@pytest.mark.prove  # needs a Spark session
 def test_a_batch_read_looks_and_leaves_no_trace(spark: Any, served: str) -> None:
     topic = unique("orders")
     world.post(served, topic, [b"%d" % at for at in range(30)], 2)
@@ -124,7 +121,6 @@ def test_a_batch_read_looks_and_leaves_no_trace(spark: Any, served: str) -> None
     assert asyncio.run(steps()) == []
 
 
-@pytest.mark.prove  # needs a Spark session
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -140,7 +136,6 @@ def test_a_wrong_option_is_said_in_our_words(
         _stream(spark, served, "orders", **options)
 
 
-@pytest.mark.prove  # needs a Spark session
 def test_a_broker_that_is_not_there_is_said_in_our_words(spark: Any) -> None:
     given = {"url": "penstock://127.0.0.1:9", "topic": "orders"}
     with pytest.raises(PySparkException, match=r"127\.0\.0\.1:9"):

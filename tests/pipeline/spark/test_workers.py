@@ -27,17 +27,18 @@ def lane(tmp_path: Path) -> Any:
 
 def _plan(lane: Lane, **changes: Any) -> workers.Plan:
     root = str(lane.folder / "table")
-    plan = workers.Plan(
-        lane.url, lane.topic, "reader", "owner", "pms", True, {},
-        [workers.Target(root, "", [])], False,
-    )  # fmt: skip
+    plan = workers.Plan("pms", True, {}, [workers.Target(root, "", [])], False)
     return msgspec.structs.replace(plan, **changes)
+
+
+def _place(lane: Lane) -> workers.ReaderPlace:
+    return workers.ReaderPlace(lane.url, lane.topic, "reader", "owner")
 
 
 def test_a_range_becomes_files_counts_and_what_is_to_be_published(lane: Lane) -> None:
     given = readings(50)
     lane.post([*given, b"nonsense", given[7], None])
-    found = workers.work_range(_plan(lane), 0, 0, 53)
+    found = workers.work_range(_plan(lane), _place(lane), 0, 0, 53)
     (stored,) = found.stored
     assert (found.read, stored.stored, stored.duplicate, len(found.quarantined)) == (53, 50, 1, 2)
     assert sum(file.rows for file in stored.files) == 50
@@ -48,7 +49,7 @@ def test_a_range_becomes_files_counts_and_what_is_to_be_published(lane: Lane) ->
 
 def test_the_same_range_gives_the_same_rows_under_other_names(lane: Lane) -> None:
     lane.post(readings(20))
-    one, two = (workers.work_range(_plan(lane), 0, 5, 15) for _ in range(2))
+    one, two = (workers.work_range(_plan(lane), _place(lane), 0, 5, 15) for _ in range(2))
     files = [each.stored[0].files[0] for each in (one, two)]
     assert files[0].path != files[1].path
     root = one.stored[0].root
@@ -60,10 +61,10 @@ def test_what_the_pinned_files_hold_is_a_duplicate(lane: Lane) -> None:
     lane.post(readings(30))
     root = str(lane.folder / "table")
     storage = DeltaStorage(root, PMS)
-    first = workers.work_range(_plan(lane), 0, 0, 20)
+    first = workers.work_range(_plan(lane), _place(lane), 0, 0, 20)
     storage.commit(first.stored[0].files, WriteId("pms/1", 0), {})
     target = workers.Target(root, "", storage.files())
-    found = workers.work_range(_plan(lane, targets=[target]), 0, 10, 30)
+    found = workers.work_range(_plan(lane, targets=[target]), _place(lane), 0, 10, 30)
     storage.close()
     assert (found.stored[0].stored, found.stored[0].duplicate) == (10, 10)
 
@@ -74,9 +75,15 @@ def test_rows_of_an_earlier_range_of_the_batch_are_duplicates_and_conflicts(lane
     assert other != given[3]
     lane.post([*given, *given[:4], other, b"nonsense"])
     plan = _plan(lane)
-    both = [workers.work_range(plan, 0, 0, 10), workers.work_range(plan, 0, 10, 16)]
+    both = [
+        workers.work_range(plan, _place(lane), 0, 0, 10),
+        workers.work_range(plan, _place(lane), 0, 10, 16),
+    ]
     assert both[1].stored[0].stored == 5, "alone it sees nothing wrong"
-    again = lambda one, priors: workers.work_range(plan, 0, one.start, one.end, priors)  # noqa: E731
+
+    def again(one: workers.Outcome, priors: Any) -> workers.Outcome:
+        return workers.work_range(plan, _place(lane), 0, one.start, one.end, priors)
+
     found = joining.joined(both, again)
     assert found[1].stored[0].stored == 1
     assert found[1].stored[0].duplicate == 4
@@ -89,14 +96,14 @@ def test_rows_of_an_earlier_range_of_the_batch_are_duplicates_and_conflicts(lane
 
 def test_rows_come_back_when_they_are_published_onward(lane: Lane) -> None:
     lane.post(readings(5))
-    found = workers.work_range(_plan(lane, keeps_rows=True), 0, 0, 5)
+    found = workers.work_range(_plan(lane, keeps_rows=True), _place(lane), 0, 0, 5)
     rows = workers.to_table(found.rows)
     assert rows.column("_offset").to_pylist() == [0, 1, 2, 3, 4]
-    assert workers.work_range(_plan(lane), 0, 0, 5).rows == b""
+    assert workers.work_range(_plan(lane), _place(lane), 0, 0, 5).rows == b""
 
 
 def test_what_spark_calls_can_be_sent_to_a_worker(lane: Lane) -> None:
     lane.post(readings(5))
-    sent = pickle.loads(pickle.dumps(partial(workers.work_row, _plan(lane))))
+    sent = pickle.loads(pickle.dumps(partial(workers.work_row, _plan(lane), _place(lane))))
     found = workers.decode(sent({"partition": 0, "start": 0, "end": 5}))
     assert (found.partition, found.start, found.end, found.read) == (0, 0, 5, 5)

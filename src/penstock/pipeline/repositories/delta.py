@@ -75,7 +75,7 @@ class DeltaStorage:
     def last(self, pipeline: str) -> dict[int, Committed]:
         """The last batch of each epoch, from the log."""
         found: dict[int, Committed] = {}
-        for entry in self._table.history(HISTORY_MAX):
+        for entry in map(_told, self._table.history(HISTORY_MAX)):
             name, _, epoch = str(entry.get(APPLICATION, "")).rpartition("/")
             if name != pipeline or int(epoch) in found:
                 continue
@@ -154,6 +154,15 @@ class DeltaStorage:
         log = Path(self.root) / LOG
         sync_file(log / f"{self.version:020}.json")
         sync_folders([log, self.root])
+
+
+def _told(entry: dict[str, Any]) -> dict[str, Any]:
+    """A commit with what its writer said about it; Spark's writer keeps that as one text."""
+    try:
+        said = json.loads(entry.get("userMetadata") or "{}")
+    except ValueError:
+        return entry
+    return entry | said if isinstance(said, dict) else entry
 
 
 def _difference(found: Schema, wanted: Schema) -> str:

@@ -100,6 +100,8 @@ def described(rows: pa.Table, dataset: Dataset, path: str, day: str, size: int) 
 def read_file(root: str, dataset: Dataset, file: DataFile) -> pa.Table:
     """The rows of a file, as the table has them."""
     own = pq.ParquetFile(Path(root) / file.path).read()
+    if table.DAY in own.column_names:  # written by Spark
+        own = own.drop_columns([table.DAY])
     day = pa.array([date.fromisoformat(file.day)] * len(own), pa.date32())
     return (
         own.append_column(pa.field(table.DAY, pa.date32()), day)

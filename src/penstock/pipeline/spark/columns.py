@@ -27,14 +27,6 @@ BODIES: Final = pa.schema(
     ]
 )
 """The columns of emit=bodies. An absent body is null, an empty one is not."""
-RANGES: Final = pa.schema(
-    [
-        pa.field("partition", pa.int32()),
-        pa.field("start", pa.int64()),
-        pa.field("end", pa.int64()),
-    ]
-)
-"""The columns of emit=ranges: what the workers read themselves."""
 BESIDE: Final = (
     pa.field("_partition", pa.int32()),
     pa.field("_offset", pa.int64()),

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
-from penstock.pipeline.datasets import finding
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument
 
@@ -61,6 +60,8 @@ def parse(given: Mapping[str, str]) -> Options:
         names.check_subscription(found["subscription"])
     emit = _one_of(found, "emit", (BODIES, RANGES, TYPED), TYPED if "dataset" in found else BODIES)
     if "dataset" in found:
+        from penstock.pipeline.datasets import finding  # noqa: PLC0415 - slow, and often not needed
+
         finding.find(found["dataset"])
         if emit != TYPED:
             raise InvalidArgument(f"option dataset goes with emit=typed, not with emit={emit}")

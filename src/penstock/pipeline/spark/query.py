@@ -8,30 +8,27 @@ in between, the next run does the same batch again, and the result is as if it h
 
 import json
 import logging
-import secrets
 import threading
 import time
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from penstock.client.client import Client
-from penstock.client.reader import Reader
-from penstock.pipeline.datasets.features import Features, FeatureView
-from penstock.pipeline.flow import COUNTS, At, Counts, Publisher, ensure_topic
-from penstock.pipeline.ledger import Entry, Identity, Ledger
+from penstock.pipeline.datasets.features import Features
+from penstock.pipeline.flow import COUNTS, At, Counts
+from penstock.pipeline.ledger import Entry, Identity, Ledger, Range
 from penstock.pipeline.ledger import judge as judge_table
 from penstock.pipeline.repositories.choose import open_repository
 from penstock.pipeline.repositories.compaction import chosen, compact
 from penstock.pipeline.repositories.port import TableStorage, WriteId
-from penstock.pipeline.rewinding import rewind
 from penstock.pipeline.settings import ASAP, AVAILABLE_NOW, Pipeline
 from penstock.pipeline.spark import joining, workers
 from penstock.pipeline.spark.checkpoint import COMMITS, OFFSETS, SparkCheckpoint, judge
+from penstock.pipeline.spark.delta_writer import SparkDeltaStorage
 from penstock.pipeline.spark.failing import failure_of
-from penstock.pipeline.spark.refusals import SourceDiffers
+from penstock.pipeline.spark.feed import Feed, Offsets
 from penstock.vocabulary.errors import PenstockError, Unsupported
 
 log = logging.getLogger("penstock.pipeline")
@@ -40,6 +37,7 @@ STOP_S_MAX: Final = 60.0
 """How long a stop waits for the batch in hand."""
 PAUSE_S: Final = 0.02
 NOT_UP: Final = "Python worker failed to connect back"
+INITIALIZING: Final = "Initializing sources"
 REVIVALS_MAX: Final = 20
 
 
@@ -50,23 +48,21 @@ class Stopped(PenstockError):
 
 
 class SparkLane:
-    """One pipeline that runs as a query. `call` runs a coroutine on the client's loop."""
+    """One pipeline that runs as a query; `feed_of` makes its source, given the epoch."""
 
     def __init__(
-        self, pipeline: Pipeline, client: Client, call: Any, at: At = lambda _: None
+        self, pipeline: Pipeline, feed_of: Callable[[int], Feed], at: At = lambda _: None
     ) -> None:
         self.pipeline = pipeline
         self.counts = Counts()
         self.batches = 0
         self.failed: BaseException | None = None
         self.query: Any = None
-        self._client = client
-        self._call = call
+        self._feed_of = feed_of
+        self._feed: Feed | None = None
         self._at = at
-        self._owner = secrets.token_hex(8)
         self._ledger: Ledger | None = None
         self._tables: dict[str, TableStorage] = {}
-        self._features = FeatureView(client)
         self._guard = threading.Lock()
         self._reporting = threading.Lock()
         self._is_stopping = False
@@ -80,78 +76,63 @@ class SparkLane:
     def open(self) -> None:
         """Checks everything that can be checked before any data moves. Raises refusals."""
         pipeline = self.pipeline
-        if pipeline.settings.writer != "penstock":
-            raise Unsupported(
-                f'[pipeline.{pipeline.name}] has writer = "{pipeline.settings.writer}", which '
-                'this version does not have: leave it out, or say writer = "penstock"'
-            )
         folders = pipeline.folders()
         identity = Identity(pipeline.name, pipeline.source, folders)
         ledger = self._ledger = Ledger(Path(pipeline.checkpoint), identity)
         for url, folder in zip(pipeline.repositories, folders, strict=True):
-            self._tables[folder] = open_repository(url, pipeline.table, pipeline.dataset)
+            self._tables[folder] = self._opened(url, folder)
         lacking = [  # a list: every table is judged
             judge_table(ledger, root, table.last(pipeline.name))
             for root, table in self._tables.items()
         ]
-        self._reader: Reader = self._call(self._open_reader())
+        feed = self._feed = self._feed_of(ledger.epoch)
+        feed.open()
         if ledger.last is None:
-            ledger.open_epoch(self._call(self._reader.progress()), 1)
+            ledger.open_epoch(feed.progress(), 1)
         self._epoch = ledger.epoch
         self._spark = SparkCheckpoint(Path(pipeline.checkpoint) / "spark" / str(self._epoch))
-        self._initial = self._call(self._begin(ledger))
+        self._initial = self._begin(ledger, feed)
         judge(ledger, self._spark, self._initial, is_open=any(lacking))
-        self._publisher = Publisher(self._client, pipeline, self._epoch)
         self._done = self._spark.last(COMMITS)
-        self._call(self._check_source())
+        planned = self._spark.last(OFFSETS)
+        feed.check(
+            self._spark.ends(self._done) if self._done >= 0 else self._initial,
+            self._spark.ends(planned) if planned >= 0 else self._initial,
+        )
         self.poll()
 
-    async def _open_reader(self) -> Reader:
+    def _opened(self, url: str, folder: str) -> TableStorage:
         pipeline = self.pipeline
-        await self._client.open()
-        await ensure_topic(self._client, pipeline.topic)
-        return await self._client.reader(pipeline.topic, pipeline.subscription, owner=self._owner)
+        if pipeline.settings.writer == "penstock":
+            return open_repository(url, pipeline.table, pipeline.dataset)
+        if not url.startswith("delta:"):
+            raise Unsupported(
+                f'[pipeline.{pipeline.name}] has writer = "spark", which writes delta: tables, '
+                f'and the repository {url}: say writer = "penstock"'
+            )
+        return SparkDeltaStorage(folder, pipeline.dataset)
 
-    async def _begin(self, ledger: Ledger) -> dict[int, int]:
+    @property
+    def feed(self) -> Feed:
+        """Where its messages come from."""
+        assert self._feed is not None
+        return self._feed
+
+    def _begin(self, ledger: Ledger, feed: Feed) -> Offsets:
         """Where the first batch of this epoch starts: the same, whenever it is asked."""
         first = [each for each in ledger.entries if (each.epoch, each.batch) == (self._epoch, -1)]
         if not first:
             return {}
-        if self._spark.last(COMMITS) < 0:
-            self._reader = await rewind(self._client, self._reader, first[-1].ends())
-            await self._report(first[-1].ends())
-            return await self._reader.progress() | first[-1].ends()
-        return first[-1].ends()
-
-    async def _check_source(self) -> None:
-        """Raises SourceDiffers when the topic lacks what comes next."""
-        planned, committed = self._spark.last(OFFSETS), self._spark.last(COMMITS)
-        held = (await self._client.describe_topic(self.pipeline.topic))["ends"]
-        progress = await self._reader.progress()
-        upto = self._spark.ends(planned) if planned >= 0 else self._initial
-        start = self._spark.ends(committed) if committed >= 0 else self._initial
-        for at, end in upto.items():
-            has = held[at] if at < len(held) else 0
-            low, need = progress.get(at, 0), start.get(at, 0)
-            if has < end or low > need:
-                raise SourceDiffers(
-                    f"pipeline {self.pipeline.name!r} goes on at {at}:{need} up to {at}:{end}, and "
-                    f"{self.pipeline.source} holds {at}:{low} to {at}:{has}: the topic was deleted "
-                    "or its reader moved. Put it back, or start with another checkpoint and table"
-                )
+        ends = first[-1].ends()
+        return feed.begin(ends) if self._spark.last(COMMITS) < 0 else ends
 
     def start(self, spark: Any) -> None:
         """Starts the query."""
         pipeline = self.pipeline
-        given = {
-            "url": pipeline.url, "topic": pipeline.topic, "subscription": pipeline.subscription,
-            "owner": self._owner, "emit": "ranges", "progress": "caller",
-            "startingOffsets": json.dumps({str(at): end for at, end in self._initial.items()}),
-            "maxRowsPerBatch": str(pipeline.settings.max_rows_per_batch),
-            "maxBytesPerBatch": str(pipeline.settings.max_bytes_per_batch),
-            "minTasks": str(spark.sparkContext.defaultParallelism),
-        }  # fmt: skip
-        stream = self._loaded(spark.readStream.format("penstock").options(**given))
+        for table in self._tables.values():
+            if isinstance(table, SparkDeltaStorage):
+                table.spark = spark
+        stream = self._loaded(self.feed.stream(spark, self._initial))
         writer = stream.writeStream.foreachBatch(self._on_batch).queryName(pipeline.name)
         writer = writer.option("checkpointLocation", str(self._spark.folder.absolute()))
         if pipeline.trigger == AVAILABLE_NOW:
@@ -207,11 +188,11 @@ class SparkLane:
         for at, root in enumerate(missing):
             joining.counts_of(outcomes, at).check(f"{where}, table {root}")
         counts = joining.counts_of(outcomes, 0)
+        ends = self._spark.ends(number)
         if list(missing) == list(self._tables):  # else a run before this one published
-            counts.events = self._published(outcomes)
+            counts.events = self._published(outcomes, entry.ranges)
             self._at("published")
         self._export(entry, write_id, counts)
-        ends = self._spark.ends(number)
         source = {"topic": self.pipeline.topic, "ends": {str(at): ends[at] for at in sorted(ends)}}
         for at, table in enumerate(missing.values()):
             added = [file for each in outcomes for file in each.stored[at].files]
@@ -223,11 +204,11 @@ class SparkLane:
 
     def _recorded(self, ledger: Ledger, number: int) -> Entry:
         """The entry of a batch, as it was when it was planned first."""
-        features = self._call(self._features.read())
+        version, features = self.feed.features()
         ledger.record(
             Entry(
                 self._epoch, number, self._spark.ranges(number, self._initial),
-                {"version": self._features.version, "active": msgspec.to_builtins(features)},
+                {"version": version, "active": msgspec.to_builtins(features)},
                 {root: table.version for root, table in self._tables.items()},
             )
         )  # fmt: skip
@@ -244,7 +225,6 @@ class SparkLane:
         pipeline = self.pipeline
         features = msgspec.convert(entry.features.get("active", {}), Features)
         plan = workers.Plan(
-            pipeline.url, pipeline.topic, pipeline.subscription, self._owner,
             pipeline.settings.dataset, features.has_validation,
             msgspec.to_builtins(pipeline.limits),
             [
@@ -256,20 +236,18 @@ class SparkLane:
 
         def again(outcome: workers.Outcome, priors: Any) -> workers.Outcome:
             joining.drop_files(outcome, tables)
-            return workers.work_range(plan, outcome.partition, outcome.start, outcome.end, priors)
+            return self.feed.work_again(plan, outcome, priors)
 
-        # One small row for each task: `mapInArrow` would gain nothing here, and needs pandas.
-        returned = frame.rdd.map(partial(workers.work_row, plan)).collect()
-        found = [workers.decode(bytes(each)) for each in returned]
-        joining.check_cover(found, entry.ranges, where)
+        found = self.feed.work(frame, plan)
+        self.feed.check_cover(found, entry.ranges, where)
         return joining.joined(found, again)
 
-    def _published(self, outcomes: list[workers.Outcome]) -> int:
+    def _published(self, outcomes: list[workers.Outcome], ranges: list[Range]) -> int:
         """Publishes refused readings, events and rows, in source order; how many events."""
         refused = [one for each in outcomes for one in each.quarantined]
         events = joining.events_of(outcomes)
         rows = joining.rows_of(outcomes) if self.pipeline.publish is not None else None
-        self._call(self._publisher.publish(refused, events, rows))
+        self.feed.publish(refused, events, rows, ranges)
         return len(events)
 
     def _export(self, entry: Entry, write_id: WriteId, counts: Counts) -> None:
@@ -300,24 +278,19 @@ class SparkLane:
                 return
             self._spark.sync(COMMITS, number)
             self._at("Spark's commit")
-            self._call(self._report(self._spark.ends(number)))
+            self.feed.report(self._spark.ends(number))
             self._reported = number
             self._at("progress reported")
-
-    async def _report(self, ends: dict[int, int]) -> None:
-        progress = await self._reader.progress()
-        further = {at: end for at, end in ends.items() if progress.get(at, 0) < end}
-        if not further:
-            return
-        planned = {at: end for at, _, end in await self._reader.planned()}
-        if any(planned.get(at, 0) < end for at, end in further.items()):
-            await self._reader.plan(None, None)
-        await self._reader.commit(further)
 
     @property
     def is_active(self) -> bool:
         """True while the query runs."""
         return self.query is not None and bool(self.query.isActive)
+
+    @property
+    def is_starting(self) -> bool:
+        """True until the query's Python processes are up."""
+        return self.is_active and self.query.status["message"] == INITIALIZING
 
     def stop(self) -> None:
         """Ends the query after the batch in hand, and reports that."""
@@ -332,18 +305,20 @@ class SparkLane:
         if self.query is not None:
             self.query.stop()
 
-    def revive(self, spark: Any) -> None:
-        """Starts the query again when a Python process of Spark did not come up in time.
+    def revive(self, spark: Any) -> bool:
+        """Starts an ended query again when one of Spark's Python processes did not come up in time.
 
         Spark gives it ten seconds, which a busy machine may need for its imports; nothing was lost.
         """
-        error = None if self.is_active or self.query is None else self.query.exception()
-        if error is None or self.failed is not None or self._revivals >= REVIVALS_MAX:
-            return
-        if NOT_UP in str(error):
-            self._revivals += 1
-            log.warning("pipeline %s: %s; starting again", self.pipeline.name, NOT_UP)
-            self.start(spark)
+        error = None if self.query is None else self.query.exception()
+        if error is None or NOT_UP not in str(error):
+            return False
+        if self.failed is not None or self._revivals >= REVIVALS_MAX:
+            return False
+        self._revivals += 1
+        log.warning("pipeline %s: %s; starting again", self.pipeline.name, NOT_UP)
+        self.start(spark)
+        return True
 
     def check(self) -> None:
         """Raises what ended the query, if it failed."""
@@ -356,7 +331,9 @@ class SparkLane:
             raise failure_of(self.pipeline.name, str(error))
 
     def close(self) -> None:
-        """Lets go of tables and checkpoint."""
+        """Lets go of broker, tables and checkpoint."""
+        if self._feed is not None:
+            self._feed.close()
         for table in self._tables.values():
             table.close()
         if self._ledger is not None:

@@ -22,6 +22,12 @@ class JarsMissing(PipelineRefused):
     code = "jars-missing"
 
 
+class SessionFailed(PipelineRefused):
+    """Spark did not start; the text is what it said."""
+
+    code = "session-failed"
+
+
 class SourceDiffers(PipelineRefused):
     """The topic does not hold what comes after the checkpoint: it was trimmed or replaced."""
 
@@ -32,3 +38,9 @@ class QueryFailed(PenstockError):
     """Spark ended the query; the text is what Spark said."""
 
     code = "query-failed"
+
+
+class KafkaMissing(PipelineRefused):
+    """The Python library for Kafka is not installed."""
+
+    code = "kafka-missing"

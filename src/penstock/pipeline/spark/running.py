@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 
 from penstock.client.blocking import LoopThread
@@ -10,10 +11,17 @@ from penstock.client.client import Client, connect
 from penstock.pipeline.flow import At
 from penstock.pipeline.settings import Pipeline
 from penstock.pipeline.spark import session
+from penstock.pipeline.spark.feed import Feed
+from penstock.pipeline.spark.kafka_feed import KafkaFeed
+from penstock.pipeline.spark.kafka_url import is_kafka
+from penstock.pipeline.spark.penstock_feed import PenstockFeed
 from penstock.pipeline.spark.query import SparkLane
 from penstock.vocabulary.errors import Unsupported
 
 POLL_S: Final = 0.05
+STARTING_MAX: Final = 2
+"""Queries that start at the same time. Each has Python processes to start, which Spark gives ten
+seconds: started all together on a small machine, none of them would be in time."""
 
 
 @contextmanager
@@ -22,13 +30,13 @@ def opened(pipelines: Sequence[Pipeline], at: At = lambda _: None) -> Iterator[l
     thread = LoopThread()
     with ExitStack() as stack:
         stack.callback(thread.stop)
-        clients = {}
-        for url in dict.fromkeys(each.url for each in pipelines):
+        clients: dict[str, Client] = {}
+        for url in dict.fromkeys(each.url for each in pipelines if not is_kafka(each.url)):
             clients[url] = connect(url)
             stack.callback(_close, thread, clients[url])
         lanes = []
         for each in pipelines:
-            lane = SparkLane(each, clients[each.url], thread.call, at)
+            lane = SparkLane(each, partial(_feed, each, clients.get(each.url), thread), at)
             stack.callback(lane.close)
             lane.open()
             lanes.append(lane)
@@ -46,26 +54,28 @@ def run(
     QueryFailed, CountsDiffer and what storing raises.
     """
     check_master(pipelines, spark)
+    jars = jars_of(pipelines)
     if started is None:
         session.check_spark()
         session.check_java()
+        session.settings(spark, jars)  # raises when the jars are not to be had
     with opened(pipelines, at) as lanes, ExitStack() as stack:
         stack.callback(_close_own)
         if started is None:
-            started = session.start(spark)
+            started = session.start(spark, jars)
             stack.callback(started.stop)
         try:
-            for lane in lanes:
-                lane.start(started)
-            while not stopping.wait(POLL_S):
-                for lane in lanes:
+            waiting, going = list(lanes), list[SparkLane]()
+            while (waiting or going) and not stopping.wait(POLL_S):
+                while waiting and sum(each.is_starting for each in going) < STARTING_MAX:
+                    going.append(waiting.pop(0))
+                    going[-1].start(started)
+                for lane in list(going):
                     lane.poll()
-                    lane.revive(started)
-                    if not lane.is_active:
+                    if not lane.is_active and not lane.revive(started):
                         lane.check()
+                        going.remove(lane)
                 show(lanes)
-                if not any(lane.is_active for lane in lanes):
-                    break
         finally:
             for lane in lanes:
                 lane.stop()
@@ -74,6 +84,22 @@ def run(
             lane.poll()
         show(lanes)
         return lanes
+
+
+def _feed(pipeline: Pipeline, client: Client | None, thread: LoopThread, epoch: int) -> Feed:
+    if client is None:
+        return KafkaFeed(pipeline, epoch)
+    return PenstockFeed(pipeline, client, thread.call, epoch)
+
+
+def jars_of(pipelines: Sequence[Pipeline]) -> list[str]:
+    """The jars these pipelines need: Spark's Kafka connector, its Delta writer, or none."""
+    found = []
+    if any(is_kafka(each.url) for each in pipelines):
+        found.append(session.KAFKA)
+    if any(each.settings.writer == "spark" for each in pipelines):
+        found.append(session.DELTA)
+    return found
 
 
 def check_master(pipelines: Sequence[Pipeline], spark: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.pipeline.spark.refusals import JarsMissing, JavaMissing, SparkMissing
+from penstock.pipeline.spark.refusals import JarsMissing, JavaMissing, SessionFailed, SparkMissing
 
 JAVA_LEAST: Final = 17
 SPARK_LEAST: Final = (4, 2)
@@ -30,6 +30,7 @@ OPTIONS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.pollingDelay": "50ms",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Small commits: with the default of 50 partitions each one costs seconds on a small machine.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
@@ -121,7 +122,10 @@ def with_retries(master: str) -> str:
 
 
 def start(spark: Mapping[str, Any], jars: Iterable[str] = (), name: str = "penstock") -> Any:
-    """A session with our source in it. Raises SparkMissing, JavaMissing, JarsMissing."""
+    """A session with our source in it.
+
+    Raises SparkMissing, JavaMissing, JarsMissing, SessionFailed.
+    """
     check_spark()
     check_java()
     # Without it the workers run some other Python, and fail with an error that does not say so.
@@ -136,7 +140,14 @@ def start(spark: Mapping[str, Any], jars: Iterable[str] = (), name: str = "penst
     builder = SparkSession.builder.appName(name)
     for key, value in wanted.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        advice = "look at [spark] of the pipeline file, and at what Java printed"
+        if "spark.jars.packages" in wanted:
+            advice = "the jars of spark.jars.packages may be out of reach: name files in spark.jars"
+        raise SessionFailed(f"Spark did not start: {first}; {advice}") from error
     session.dataSource.register(PenstockSource)
     return session
 

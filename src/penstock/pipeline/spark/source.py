@@ -4,6 +4,9 @@ A streaming query is a reader of the topic. The end of a batch is chosen by plan
 broker holds the range before Spark writes it down; reading it again gives the same rows. Spark
 calls the planning half in a process of its own, and `read` in the workers: the ranges carry the
 owner token from one to the other.
+
+Spark starts a Python process for each step of a query and imports this module there: what only
+some of them need, the client and the datasets, is imported where it is used.
 """
 
 import secrets
@@ -28,17 +31,21 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.client.blocking_reader import BlockingReader
-from penstock.client.reader import ReadBatch
-from penstock.pipeline.datasets import finding
-from penstock.pipeline.spark import columns, options
-from penstock.pipeline.spark.connecting import client_of, close_all, peek_frames, reader_of
+from penstock.pipeline.spark import options
 from penstock.vocabulary.errors import InvalidArgument, Unsupported
 from penstock.vocabulary.reading import PlannedRange
 
 ROWS_PER_TASK_MIN: Final = 5_000
 """A range is not cut into smaller pieces than this."""
 LOOK_ROWS: Final = 10_000
+RANGES: Final = pa.schema(
+    [
+        pa.field("partition", pa.int32()),
+        pa.field("start", pa.int64()),
+        pa.field("end", pa.int64()),
+    ]
+)
+"""The columns of emit=ranges: what the workers read themselves."""
 Offsets = dict[str, int]
 """As Spark keeps them: partition, as text, to offset."""
 
@@ -99,13 +106,13 @@ class _Reading:
         if given.emit == options.RANGES:
             row = [[partition.partition], [partition.start], [partition.end]]
             yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array(each, kind)
-                    for each, kind in zip(row, columns.RANGES.types, strict=True)
-                ],
+                [pa.array(each, kind) for each, kind in zip(row, RANGES.types, strict=True)],
                 schema=wanted,
             )
             return
+        from penstock.pipeline.datasets import finding  # noqa: PLC0415 - see above
+        from penstock.pipeline.spark import columns  # noqa: PLC0415
+
         batches = _batches(given, partition)
         schema = _arrow_schema(given)
         if given.dataset is None:
@@ -185,12 +192,13 @@ class PlanningReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def stop(self) -> None:
         """Lets go of the broker."""
-        close_all()
+        _connecting().close_all()
 
-    def _reader(self) -> BlockingReader:
+    def _reader(self) -> Any:
         given = self._given
         start = given.start if not isinstance(given.start, Mapping) else None
-        return reader_of(given.url, given.topic, self._subscription, self._owner, start)
+        place = (given.url, given.topic, self._subscription, self._owner)
+        return _connecting().reader_of(*place, start)
 
     def _ends(self) -> Offsets:
         self._reader()
@@ -206,7 +214,7 @@ class LookingReader(_Reading, DataSourceReader):
         ends = _topic_ends(given)
         if given.subscription is not None:
             owner = given.owner or f"spark-{secrets.token_hex(8)}"
-            reader = reader_of(given.url, given.topic, given.subscription, owner)
+            reader = _connecting().reader_of(given.url, given.topic, given.subscription, owner)
             reader.plan(None, None)
             return [Range(*each, owner) for each in cut(reader.planned(), given.tasks_min)]
         starts: Mapping[int, int]
@@ -242,20 +250,23 @@ def cut(ranges: Sequence[PlannedRange], tasks: int) -> list[PlannedRange]:
     ]
 
 
-def _batches(given: options.Options, part: Range) -> Iterator[ReadBatch]:
+def _batches(given: options.Options, part: Range) -> Iterator[Any]:
     if part.owner:
         assert given.subscription is not None
-        reader = reader_of(given.url, given.topic, given.subscription, part.owner)
+        reader = _connecting().reader_of(given.url, given.topic, given.subscription, part.owner)
         yield from reader.batches(part.partition, part.start, part.end)
         return
     yield from look(given.url, given.topic, part)
 
 
-def look(url: str, topic: str, part: Range) -> Iterator[ReadBatch]:
+def look(url: str, topic: str, part: Range) -> Iterator[Any]:
     """The messages of a range that are held, without a reader."""
+    from penstock.client.reader import ReadBatch  # noqa: PLC0415 - see above
+
     at = part.start
     while at < part.end:
-        frames = peek_frames(url, topic, min(LOOK_ROWS, part.end - at), part.partition, at)
+        count = min(LOOK_ROWS, part.end - at)
+        frames = _connecting().peek_frames(url, topic, count, part.partition, at)
         kept = [frame for frame in (_before(each, part.end) for each in frames) if frame.offsets]
         if kept:
             yield ReadBatch(topic, part.partition, kept)
@@ -274,14 +285,24 @@ def _before(frame: Any, end: int) -> Any:
     )
 
 
+def _connecting() -> Any:
+    """The connections of this process."""
+    from penstock.pipeline.spark import connecting  # noqa: PLC0415 - see above
+
+    return connecting
+
+
 def _topic_ends(given: options.Options) -> list[int]:
-    found: list[int] = client_of(given.url).describe_topic(given.topic)["ends"]
+    found: list[int] = _connecting().client_of(given.url).describe_topic(given.topic)["ends"]
     return found
 
 
 def _arrow_schema(given: options.Options) -> pa.Schema:
     if given.emit == options.RANGES:
-        return columns.RANGES
+        return RANGES
+    from penstock.pipeline.datasets import finding  # noqa: PLC0415 - see above
+    from penstock.pipeline.spark import columns  # noqa: PLC0415
+
     if given.emit == options.BODIES:
         return columns.chosen(columns.BODIES, given.columns)
     if given.dataset is None:

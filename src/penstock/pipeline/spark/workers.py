@@ -6,7 +6,7 @@ hashes, and what is to be published. The driver alone commits and publishes, in 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,13 +31,18 @@ class Target(msgspec.Struct, frozen=True):
     files: list[DataFile]
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """What every task of a batch is told."""
+class ReaderPlace(NamedTuple):
+    """The reader whose ranges are read."""
 
     url: str
     topic: str
     subscription: str
     owner: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What every task of a batch is told."""
+
     dataset: str
     has_ranges: bool
     """Whether range rules are asked."""
@@ -80,9 +85,14 @@ class Outcome(msgspec.Struct, frozen=True):
     """The new rows of the first table, when they are to be published; Arrow."""
 
 
-def work_row(plan: Plan, row: Any) -> bytes:
+def work_row(plan: Plan, place: ReaderPlace, row: Any) -> bytes:
     """For a row of emit=ranges: does its work; returns the encoded Outcome."""
-    return msgspec.msgpack.encode(work_range(plan, row["partition"], row["start"], row["end"]))
+    return encode(work_range(plan, place, row["partition"], row["start"], row["end"]))
+
+
+def encode(outcome: Outcome) -> bytes:
+    """What a worker returns."""
+    return msgspec.msgpack.encode(outcome)
 
 
 def decode(data: bytes) -> Outcome:
@@ -91,10 +101,11 @@ def decode(data: bytes) -> Outcome:
 
 
 def work_range(
-    plan: Plan, partition: int, start: int, end: int, priors: Mapping[str, Marks] | None = None
-) -> Outcome:
+    plan: Plan, place: ReaderPlace, partition: int, start: int, end: int,
+    priors: Mapping[str, Marks] | None = None,
+) -> Outcome:  # fmt: skip
     """Reads a range and does its work. `priors`: new rows of earlier ranges, for each table."""
-    reader = reader_of(plan.url, plan.topic, plan.subscription, plan.owner)
+    reader = reader_of(*place)
     raws = (raw for batch in reader.batches(partition, start, end) for raw in raw_of(batch))
     return work_messages(plan, partition, start, end, raws, priors or {})
 

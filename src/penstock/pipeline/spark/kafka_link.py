@@ -1,0 +1,216 @@
+"""What the driver asks Kafka itself: where topics end, how far it is; and what it publishes.
+
+Everything a batch publishes is one transaction, which also notes where the batch ends. So a batch
+that is done again knows whether its messages are out: exactly once, from Kafka to Kafka.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from penstock.pipeline.spark.kafka_url import KafkaUrl
+from penstock.pipeline.spark.refusals import KafkaMissing
+from penstock.vocabulary.errors import StorageError, Unavailable, UnknownTopic
+from penstock.vocabulary.message import Message
+
+ASK_S: Final = 15.0
+"""How long Kafka may take to answer."""
+PUBLISH_S: Final = 60.0
+RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""A refused reading may be larger than its record was: its reasons travel with it."""
+RESERVED: Final = ("penstock-", "nats-", "body")
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+Offsets = dict[int, int]
+Record = tuple[str, str, Message]
+"""Topic, id and message."""
+
+
+class KafkaLink:
+    """The driver's connections to one Kafka. Raises Unavailable, UnknownTopic."""
+
+    def __init__(self, url: KafkaUrl, group: str) -> None:
+        try:
+            import confluent_kafka  # noqa: PLC0415 - only kafka: sources need it
+            from confluent_kafka import admin  # noqa: PLC0415
+            from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415
+        except ImportError as error:
+            raise KafkaMissing(
+                "confluent-kafka is not installed, which a kafka: source needs; install penstock "
+                "with its extra 'kafka'"
+            ) from error
+        self._kafka = confluent_kafka
+        self._settings: dict[str, Any] = {
+            **url.for_python(), "log_level": 0, "socket.timeout.ms": int(ASK_S * 1000)
+        }  # fmt: skip
+        self._text = f"kafka://{url.servers}"
+        self._admin = admin.AdminClient(self._settings)
+        self._new_topic = NewTopic
+        self._reader = self._consumer(group)
+        self._producers: dict[str, Any] = {}
+
+    def ends(self, topic: str) -> dict[int, tuple[int, int]]:
+        """The lowest offset and the end of each partition."""
+        found: dict[int, tuple[int, int]] = {}
+        for at in self.partitions(topic):
+            place = self._kafka.TopicPartition(topic, at)
+            low, high = self._asked(self._reader.get_watermark_offsets, place, timeout=ASK_S)
+            found[at] = (low, high)
+        return found
+
+    def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic. Raises UnknownTopic."""
+        # Asked by a consumer: when anybody else asks for a topic, Kafka makes it.
+        told = self._asked(self._reader.list_topics, topic, timeout=ASK_S).topics[topic]
+        if told.error is not None:
+            if told.error.code() == self._kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise UnknownTopic(f"{self._text} has no topic {topic!r}; create it first")
+            raise Unavailable(f"{self._text}, topic {topic!r}: {told.error.str()}")
+        return sorted(told.partitions)
+
+    def commit(self, topic: str, ends: Offsets) -> None:
+        """Notes how far the group is, where every tool for Kafka sees it."""
+        places = [self._kafka.TopicPartition(topic, at, end) for at, end in sorted(ends.items())]
+        if places:
+            self._asked(self._reader.commit, offsets=places, asynchronous=False)
+
+    def committed(self, topic: str, group: str | None = None) -> Offsets:
+        """How far a group is; the reader's own when none is named."""
+        reader = self._reader if group is None else self._consumer(group)
+        try:
+            places = [self._kafka.TopicPartition(topic, at) for at in self.partitions(topic)]
+            found = self._asked(reader.committed, places, timeout=ASK_S)
+        finally:
+            if group is not None:
+                reader.close()
+        return {each.partition: each.offset for each in found if each.offset >= 0}
+
+    def last_body(self, topic: str, after: int) -> tuple[int, bytes] | None:
+        """The newest record of partition 0 behind offset `after`; None when there is none."""
+        try:
+            low, high = self.ends(topic)[0]
+        except UnknownTopic:
+            return None
+        if high <= low or high - 1 <= after:
+            return None
+        self._reader.assign([self._kafka.TopicPartition(topic, 0, high - 1)])
+        try:
+            record = self._asked(self._reader.poll, ASK_S)
+        finally:
+            self._reader.unassign()
+        if record is None or record.error() is not None:
+            return None
+        return int(record.offset()), bytes(record.value() or b"")
+
+    def ensure_topic(self, topic: str, *, is_kept: bool) -> None:
+        """Creates a topic of the pipeline's own when it is missing."""
+        try:
+            self.partitions(topic)
+        except UnknownTopic:
+            config = {"max.message.bytes": str(RECORD_BYTES_MAX)}
+            if is_kept:
+                config["retention.ms"] = "-1"
+            wanted = self._new_topic(topic, 1, -1, config=config)
+            (made,) = self._admin.create_topics([wanted], operation_timeout=ASK_S).values()
+            try:
+                self._asked(made.result, ASK_S)
+            except Unavailable:
+                self.partitions(topic)  # another run has just made it
+
+    def publish(
+        self, name: str, records: Iterable[Record], source: str, ends: Offsets, group: str
+    ) -> bool:
+        """Stores records and `ends` in one transaction; False when that was done before."""
+        if all(self.committed(source, group).get(at, -1) >= end for at, end in ends.items()):
+            return False
+        producer = self._producer(name)
+        failures: list[str] = []
+
+        def landed(error: Any, _record: Any) -> None:
+            if error is not None:
+                failures.append(error.str())
+
+        self._asked(producer.begin_transaction)
+        try:
+            for topic, id, message in records:
+                self._produce(producer, topic, id, message, landed)
+            reader = self._consumer(group)
+            try:
+                places = [self._kafka.TopicPartition(source, at, end) for at, end in ends.items()]
+                told = reader.consumer_group_metadata()
+                self._asked(producer.send_offsets_to_transaction, places, told, PUBLISH_S)
+            finally:
+                reader.close()
+            self._asked(producer.commit_transaction, PUBLISH_S)
+        except Exception as error:
+            self._producers.pop(name)
+            if failures:
+                raise StorageError(f"{self._text} did not take a message: {failures[0]}") from error
+            raise
+        return True
+
+    def close(self) -> None:
+        """Lets go of everything. Doing so twice is harmless."""
+        self._producers.clear()
+        self._reader.close()
+
+    def _produce(self, producer: Any, topic: str, id: str, message: Message, landed: Any) -> None:
+        while True:
+            try:
+                producer.produce(
+                    topic, value=message.body, key=message.key, headers=sealed(id, message),
+                    on_delivery=landed,
+                )  # fmt: skip
+            except BufferError:
+                producer.poll(0.1)
+            except self._kafka.KafkaException as error:
+                raise StorageError(
+                    f"{self._text}, topic {topic!r}: {error.args[0].str()}"
+                ) from error
+            else:
+                producer.poll(0)
+                return
+
+    def _producer(self, name: str) -> Any:
+        """A producer of transactions, which fences an older run's."""
+        if name not in self._producers:
+            producer = self._kafka.Producer(
+                {
+                    **self._settings, "transactional.id": name, "enable.idempotence": True,
+                    "message.max.bytes": RECORD_BYTES_MAX, "partitioner": "murmur2_random",
+                    "linger.ms": 5,
+                }
+            )  # fmt: skip
+            self._asked(producer.init_transactions, PUBLISH_S)
+            self._producers[name] = producer
+        return self._producers[name]
+
+    def _consumer(self, group: str) -> Any:
+        return self._kafka.Consumer(
+            {
+                **self._settings, "group.id": group, "enable.auto.commit": False,
+                "auto.offset.reset": "error", "isolation.level": "read_committed",
+                "allow.auto.create.topics": False,
+            }
+        )  # fmt: skip
+
+    def _asked(self, ask: Any, *given: Any, **options: Any) -> Any:
+        """What Kafka answers. Raises Unavailable, with what it says."""
+        try:
+            return ask(*given, **options)
+        except self._kafka.KafkaException as error:
+            raise Unavailable(f"{self._text} does not answer: {error.args[0].str()}") from error
+
+
+def sealed(id: str, message: Message) -> list[tuple[str, bytes]]:
+    """The headers of a record, as every foreign broker of ours has them."""
+    found = {"penstock-id": id}
+    more: dict[str, str] = {}
+    for name, value in (message.headers or {}).items():
+        is_plain = _TOKEN.fullmatch(name) is not None and not name.lower().startswith(RESERVED)
+        is_plain = is_plain and value.isascii() and value.isprintable() and value == value.strip()
+        (found if is_plain and value else more)[name] = value
+    if more:
+        found["penstock-more"] = json.dumps({"headers": more})
+    return [(name, value.encode()) for name, value in found.items()]

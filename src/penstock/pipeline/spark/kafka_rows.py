@@ -1,0 +1,172 @@
+"""Records as Spark's Kafka connector gives them, into the columns `validate` takes.
+
+A record of ours says more about itself in headers of its own, as on every foreign broker:
+`penstock-id`, `penstock-at` (milliseconds of the first publish), `penstock-body` = absent, and
+`penstock-more`, JSON with the headers that a record cannot hold as they are.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.pipeline.datasets.moments import STAMP
+from penstock.pipeline.datasets.raw import RAW, RECEIVED, SENDER, moment_of
+from penstock.pipeline.repositories.known import Marks
+from penstock.pipeline.spark import workers
+
+COLUMNS: Final = ("partition", "offset", "timestamp", "value", "headers")
+"""What is selected of the connector's columns, in this order."""
+RETURNED: Final = "outcome binary"
+ID: Final = "penstock-id"
+AT: Final = "penstock-at"
+BODY: Final = "penstock-body"
+MORE: Final = "penstock-more"
+TYPE: Final = "content-type"
+
+Numbers = np.ndarray[Any, np.dtype[Any]]
+
+
+class Headers(NamedTuple):
+    """The headers of many records: all of them in one column each, and whose each one is."""
+
+    names: pa.Array
+    values: pa.Array
+    whose: Numbers
+    rows: int
+
+    def column(self, name: str) -> pa.Array:
+        """The text of a header for each record; the first of that name, null where it is not."""
+        place = np.full(self.rows, -1, np.int64)
+        found = np.flatnonzero(np.asarray(pc.equal(self.names, name)))[::-1]
+        place[self.whose[found]] = found
+        taken = self.values.take(pa.array(place, mask=place < 0))
+        try:
+            return taken.cast(pa.string())
+        except pa.ArrowInvalid:  # some program's header is no text
+            texts = [
+                None if each is None else each.decode(errors="replace")
+                for each in taken.to_pylist()
+            ]
+            return pa.array(texts, pa.string())
+
+
+def headers_of(column: Any, count: int) -> Headers:
+    """The column `headers` of the connector: a list of (key, value) for each record, or null."""
+    lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    flat = lists.flatten()
+    whose = np.asarray(pc.list_parent_indices(lists)).astype(np.int64)
+    names = flat.field("key") if len(flat) else pa.array([], pa.string())
+    values = flat.field("value") if len(flat) else pa.array([], pa.binary())
+    return Headers(names, values, whose, count)
+
+
+def raw_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Records of one or more partitions as raw messages."""
+    count = len(batch)
+    said = headers_of(batch.column("headers"), count)
+    partition, offset = batch.column("partition"), batch.column("offset")
+    ids = said.column(ID)
+    places = pc.binary_join_element_wise(partition.cast(pa.string()), offset.cast(pa.string()), ":")
+    more = said.column(MORE)
+    sender, kind, received = said.column(SENDER), said.column(TYPE), said.column(RECEIVED)
+    if more.null_count < count:
+        sender = _from_more(sender, more, SENDER)
+        kind = _from_more(kind, more, TYPE)
+        received = _from_more(received, more, RECEIVED)
+        ids = _from_more(ids, more, None)
+    body = batch.column("value").cast(pa.binary())
+    absent = pc.fill_null(pc.equal(said.column(BODY), "absent"), False)  # noqa: FBT003
+    if pc.any(absent).as_py():
+        body = pc.if_else(absent, pa.scalar(None, pa.binary()), body)
+    times = _times(received, _published(batch.column("timestamp"), said.column(AT)))
+    return pa.RecordBatch.from_arrays(
+        [
+            body, pc.coalesce(ids, places), sender, kind, times, partition.cast(pa.int32()),
+            offset.cast(pa.int64()),
+        ],
+        schema=RAW,
+    )  # fmt: skip
+
+
+def _from_more(column: pa.Array, more: pa.Array, name: str | None) -> pa.Array:
+    """A column with what `penstock-more` says instead; the name of a header, or None for the id."""
+    found = column.to_pylist()
+    for at, text in enumerate(more.to_pylist()):
+        if text is None:
+            continue
+        try:
+            tree = msgspec.json.decode(text, type=dict[str, Any])
+            value = tree.get("id") if name is None else tree.get("headers", {}).get(name)
+        except (msgspec.MsgspecError, AttributeError):
+            continue
+        if isinstance(value, str):
+            found[at] = value
+    return pa.array(found, pa.string())
+
+
+def _published(stamps: pa.Array, first: pa.Array) -> Numbers:
+    """Microseconds of each record's publish."""
+    times = np.asarray(stamps.cast(STAMP).cast(pa.int64())).copy()
+    if first.null_count < len(first):
+        for at, text in enumerate(first.to_pylist()):
+            if text is not None and text.isdigit():
+                times[at] = int(text) * 1000
+    return times
+
+
+def _times(received: pa.Array, published: Numbers) -> pa.Array:
+    """`received-at` where it is a moment, else the publish time."""
+    coded = received.dictionary_encode()
+    known = [None if each is None else moment_of(each) for each in coded.dictionary.to_pylist()]
+    if not known:
+        return pa.array(published).cast(STAMP)
+    which = np.asarray(pc.fill_null(coded.indices, 0)).astype(np.int64)
+    told = np.array([each or 0 for each in known], np.int64)[which]
+    is_told = np.array([each is not None for each in known], np.bool_)[which]
+    is_told &= np.asarray(received.is_valid())
+    return pa.array(np.where(is_told, told, published)).cast(STAMP)
+
+
+# -- the work of a task -----------------------------------------------------------------------
+
+
+def worked(plan: workers.Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What Spark calls in a worker: the records of a task in, encoded outcomes out."""
+    for outcome in outcomes_of(plan, batches, {}):
+        data = pa.array([workers.encode(outcome)], pa.binary())
+        yield pa.RecordBatch.from_arrays([data], names=["outcome"])
+
+
+def outcomes_of(
+    plan: workers.Plan, batches: Iterable[pa.RecordBatch], priors: Mapping[str, Marks]
+) -> Iterator[workers.Outcome]:
+    """The work on records, partition by partition."""
+    pieces = (piece for batch in batches for piece in by_partition(batch))
+    for partition, group in groupby(pieces, key=lambda each: each[0]):
+        seen = [2**62, -1]
+
+        def raws(group: Any = group, seen: list[int] = seen) -> Iterator[pa.RecordBatch]:
+            for _, piece in group:  # noqa: B031 - called once
+                raw = raw_of(piece)
+                ends = pc.min_max(raw.column("offset")).as_py()
+                seen[:] = [min(seen[0], ends["min"]), max(seen[1], ends["max"])]
+                yield raw
+
+        done = workers.work_messages(plan, partition, 0, 0, raws(), priors)
+        yield msgspec.structs.replace(done, start=seen[0], end=seen[1] + 1)
+
+
+def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The records of each partition, in their order."""
+    if not len(batch):
+        return
+    partitions = np.asarray(batch.column("partition"))
+    cuts = np.flatnonzero(np.diff(partitions)) + 1
+    starts = [0, *cuts.tolist()]
+    for start, end in zip(starts, [*starts[1:], len(batch)], strict=True):
+        yield int(partitions[start]), batch.slice(start, end - start)

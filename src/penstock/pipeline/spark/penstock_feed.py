@@ -1,0 +1,140 @@
+"""Messages of our own broker: a reader, whose ranges the workers read themselves."""
+
+import json
+import secrets
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.client.client import Client
+from penstock.client.reader import Reader
+from penstock.pipeline.datasets.features import Features, FeatureView
+from penstock.pipeline.flow import Publisher, ensure_topic
+from penstock.pipeline.ledger import Range
+from penstock.pipeline.repositories.known import Marks
+from penstock.pipeline.rewinding import rewind
+from penstock.pipeline.settings import Pipeline
+from penstock.pipeline.spark import joining, workers
+from penstock.pipeline.spark.feed import Call, Offsets
+from penstock.pipeline.spark.refusals import SourceDiffers
+from penstock.pipeline.spark.workers import Outcome, Plan, ReaderPlace
+from penstock.pipeline.work import Quarantined
+
+
+class PenstockFeed:
+    """A topic of a Penstock broker. `call` runs a coroutine on the client's loop."""
+
+    def __init__(self, pipeline: Pipeline, client: Client, call: Call, epoch: int) -> None:
+        self._pipeline = pipeline
+        self._client = client
+        self._call = call
+        self._owner = secrets.token_hex(8)
+        self._features = FeatureView(client)
+        self._reader: Reader
+        self._publisher = Publisher(client, pipeline, epoch)
+
+    def open(self) -> None:
+        """Opens the reader, which fences an older run."""
+        self._reader = self._call(self._open())
+
+    async def _open(self) -> Reader:
+        pipeline = self._pipeline
+        await self._client.open()
+        await ensure_topic(self._client, pipeline.topic)
+        return await self._client.reader(pipeline.topic, pipeline.subscription, owner=self._owner)
+
+    def progress(self) -> Offsets:
+        """How far the reader is."""
+        found: Offsets = self._call(self._reader.progress())
+        return found
+
+    def begin(self, ends: Offsets) -> Offsets:
+        """Moves the reader there, back too when the broker still holds that."""
+        self._reader = self._call(rewind(self._client, self._reader, ends))
+        self.report(ends)
+        return self.progress() | ends
+
+    def check(self, need: Offsets, upto: Offsets) -> None:
+        """Compares with what the reader holds."""
+        held = self._call(self._client.describe_topic(self._pipeline.topic))["ends"]
+        progress = self.progress()
+        for at, end in upto.items():
+            has = held[at] if at < len(held) else 0
+            low, first = progress.get(at, 0), need.get(at, 0)
+            if has < end or low > first:
+                raise differs(self._pipeline, at, (first, end), (low, has))
+
+    def stream(self, spark: Any, initial: Offsets) -> Any:
+        """Emits ranges only."""
+        pipeline = self._pipeline
+        given = {
+            "url": pipeline.url, "topic": pipeline.topic, "subscription": pipeline.subscription,
+            "owner": self._owner, "emit": "ranges", "progress": "caller",
+            "startingOffsets": json.dumps({str(at): end for at, end in initial.items()}),
+            "maxRowsPerBatch": str(pipeline.settings.max_rows_per_batch),
+            "maxBytesPerBatch": str(pipeline.settings.max_bytes_per_batch),
+            "minTasks": str(spark.sparkContext.defaultParallelism),
+        }  # fmt: skip
+        return spark.readStream.format("penstock").options(**given)
+
+    def work(self, frame: Any, plan: Plan) -> list[Outcome]:
+        """One task for each range."""
+        # One small row for each task: `mapInArrow` would gain nothing here.
+        work = partial(workers.work_row, plan, self._place())
+        return [workers.decode(bytes(each)) for each in frame.rdd.map(work).collect()]
+
+    def work_again(self, plan: Plan, done: Outcome, priors: Mapping[str, Marks]) -> Outcome:
+        """Reads the range again."""
+        place = self._place()
+        return workers.work_range(plan, place, done.partition, done.start, done.end, priors)
+
+    def check_cover(self, outcomes: list[Outcome], ranges: list[Range], where: str) -> None:
+        """Every offset is in one range."""
+        joining.check_cover(outcomes, ranges, where)
+
+    def report(self, ends: Offsets) -> None:
+        """Commits the reader."""
+        self._call(self._report(ends))
+
+    async def _report(self, ends: Offsets) -> None:
+        progress = await self._reader.progress()
+        further = {at: end for at, end in ends.items() if progress.get(at, 0) < end}
+        if not further:
+            return
+        planned = {at: end for at, _, end in await self._reader.planned()}
+        if any(planned.get(at, 0) < end for at, end in further.items()):
+            await self._reader.plan(None, None)
+        await self._reader.commit(further)
+
+    def features(self) -> tuple[int, Features]:
+        """From the topic of features."""
+        found: Features = self._call(self._features.read())
+        return self._features.version, found
+
+    def publish(
+        self, refused: list[Quarantined], events: pa.Table, rows: pa.Table | None,
+        ranges: list[Range],
+    ) -> None:  # fmt: skip
+        """Numbered by source offset: what was published before is known to the broker."""
+        self._call(self._publisher.publish(refused, events, rows, ranges))
+
+    def close(self) -> None:
+        """The client belongs to others."""
+
+    def _place(self) -> ReaderPlace:
+        pipeline = self._pipeline
+        return ReaderPlace(pipeline.url, pipeline.topic, pipeline.subscription, self._owner)
+
+
+def differs(
+    pipeline: Pipeline, partition: int, need: tuple[int, int], held: tuple[int, int]
+) -> SourceDiffers:
+    """The refusal of a topic that lacks what comes next."""
+    at = partition
+    return SourceDiffers(
+        f"pipeline {pipeline.name!r} goes on at {at}:{need[0]} up to {at}:{need[1]}, and "
+        f"{pipeline.source} holds {at}:{held[0]} to {at}:{held[1]}: the topic was deleted "
+        "or its reader moved. Put it back, or start with another checkpoint and table"
+    )

@@ -1,0 +1,77 @@
+"""The driver is killed at every named moment of a batch: nothing is lost, nothing comes twice."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.pipeline import operations
+from penstock.pipeline.settings import read_file
+from penstock.pipeline.spark import running
+from tests.pipeline.lane import readings
+from tests.pipeline.spark import world
+from tests.pipeline.spark.lanes import BATCH, MOMENTS, SparkLane, die, duplicates, whole
+from tests.servers.fixtures import unique
+
+POSTED = BATCH + 10
+
+
+class Fleet:
+    """A pipeline for each moment, all in one file."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.lanes: list[SparkLane] = []
+        self.names = [f"p{at}" for at in range(len(MOMENTS))]
+        self.file = folder / "all.toml"
+        self.posted = 0
+        text = ""
+        for name in self.names:
+            (folder / name).mkdir()
+            lane = SparkLane(folder / name, url, unique("monitoring.pms"))
+            part = lane.table_text(name, f"max_rows_per_batch = {BATCH}\n")
+            lane.file.write_text(part, encoding="utf-8")
+            self.lanes.append(lane)
+            text += part
+        self.file.write_text(f'{text}\n[spark]\nmaster = "local[2]"\n', encoding="utf-8")
+
+    def post(self) -> None:
+        """Readings for more than one batch, and one that is refused."""
+        given = [*readings(POSTED, self.posted), b"nonsense"]
+        for lane in self.lanes:
+            world.post(lane.url, lane.topic, given, 2, first=self.posted * 2, ids=True)
+        self.posted += POSTED
+
+    def kill(self, number: int) -> None:
+        """Runs all; the process dies when each is at its moment, which is another one each time."""
+        turned = [*MOMENTS[number:], *MOMENTS[:number]]
+        die(self.file, dict(zip(self.names, turned, strict=True)))
+
+
+@pytest.mark.parametrize(
+    "rounds", [1, pytest.param(6, marks=pytest.mark.prove, id="6: more than fifty kills")]
+)
+def test_the_driver_is_killed_at_each_moment_and_the_next_run_finishes(
+    spark: Any, served: str, tmp_path: Path, tally: Any, rounds: int
+) -> None:
+    """Each run finishes what the one before it left, goes on, and dies."""
+    fleet = Fleet(served, tmp_path)
+    for number in range(rounds):
+        fleet.post()
+        fleet.kill(number)
+        assert not any(map(duplicates, fleet.lanes)), f"after kill {number}"
+    found = list(read_file(str(fleet.file)).pipelines.values())
+    running.run(found, {}, threading.Event(), started=spark)
+    rows = fleet.posted * len(MOMENTS)
+    missing = rows - sum(len(lane.rows()) - duplicates(lane) for lane in fleet.lanes)
+    double = sum(map(duplicates, fleet.lanes))
+    kills = rounds * len(MOMENTS)
+    tally.add("spark", kills=kills, rows=rows, missing=missing, duplicate=double)
+    assert (missing, double) == (0, 0)
+    for lane in fleet.lanes:
+        whole(lane, fleet.posted)
+        counts = operations.counted(lane.pipeline)
+        assert (counts.stored, counts.quarantined) == (fleet.posted, rounds)
+        assert set(lane.events().values()) <= {1}, "an event is published once"
+        assert len(lane.messages(f"{lane.topic}.quarantine")) == rounds
+        assert world.lag(served, lane.topic, f"{lane.topic}.s") == 0

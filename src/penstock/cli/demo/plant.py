@@ -111,8 +111,9 @@ def _environment() -> dict[str, str]:
 class Plant:
     """Server, gateway and pipeline in one folder. A context manager: nothing is left running."""
 
-    def __init__(self, folder: Path, lane: str) -> None:
+    def __init__(self, folder: Path, lane: str, datasets: tuple[str, ...] = DATASETS) -> None:
         self.folder = folder
+        self.datasets = datasets
         self.lane = lane
         self.port = 0
         self.gateway_port = 0
@@ -174,7 +175,7 @@ class Plant:
             FILE.format(
                 name=name, url=self.url, lane=self.lane, trigger=trigger, folder=self.folder
             )
-            for name in DATASETS
+            for name in self.datasets
         ]
         spark = ['[spark]\nmaster = "local[2]"\n'] if self.lane == "spark" else []
         return "\n".join([*tables, *spark])
@@ -227,7 +228,7 @@ class Plant:
         return any(
             len(_whole_lines(self.checkpoint(each) / "ledger.jsonl"))
             > len(_whole_lines(self.checkpoint(each) / "counts.jsonl"))
-            for each in DATASETS
+            for each in self.datasets
         )
 
     def wait_until(self, is_so: Any, what: str, timeout_s: float, look_s: float = 0.05) -> None:

@@ -1,7 +1,10 @@
 """The second half of the story: devices, a gateway, a pipeline into tables, and a kill in it."""
 
 import asyncio
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -67,7 +70,7 @@ def tell(
     sample = proof.csv_post(csv)
     chosen, why = lane_of(lane)
     folder.mkdir(parents=True)
-    with Plant(folder, chosen) as plant:
+    with _ending_in_order(), Plant(folder, chosen) as plant:
         _tell_start(narrator, plant, why)
         posts = chain([sample], fleet.posts(rounds if rounds is not None else ROUNDS))
         devices = Fleet(plant.gateway_port, posts, PAUSE_S[chosen])
@@ -92,6 +95,20 @@ def tell(
         "hours": hours,
         "is_whole": is_whole,
     }
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """TERM ends this process like Ctrl-C does: the processes it started end before it."""
+
+    def stop(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _tell_start(narrator: Narrator, plant: Plant, why: str) -> None:

@@ -15,10 +15,12 @@ help: ## show this list
 ready: ## make .venv and install the locked packages, if anything changed
 	@scripts/bootstrap
 
-demo: ready ## watch Penstock at work
+demo: ready ## watch Penstock at work: a kill, devices, a pipeline on Spark into tables
+	@scripts/java
 	@$(VENV)/penstock demo $(ARGS)
 
 test: ready ## run the tests, with the servers they need
+	@scripts/java
 	@$(VENV)/python scripts/servers || echo "their tests are skipped, or fail when CI is set" >&2
 	@start=$$(date +%s); status=0; \
 	$(VENV)/python -m pytest tests -q -n $(WORKERS) --dist loadfile $(ARGS) || status=$$?; \

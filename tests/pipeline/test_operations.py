@@ -72,8 +72,25 @@ def test_tables_are_compacted_unless_a_batch_is_unfinished(tmp_path: Path) -> No
         compact_tables(lane.pipeline)
     lane.run()
     (done,) = compact_tables(lane.pipeline).values()
-    assert (done.files_before, done.files_after, done.rows) == (4, 1, 40)
+    assert (done.files_before, done.files_after, done.rows, done.vacuumed) == (4, 1, 40, 0)
     assert len(lane.rows()) == 40
+
+
+def test_files_that_no_version_needs_are_deleted_when_asked(tmp_path: Path) -> None:
+    lane = Lane(tmp_path, extra="max_rows_per_batch = 10\n")
+    lane.post(readings(40))
+    lane.run_and_die("files written", 2)  # leaves a file that no table will name
+    lane.run()
+    place = tmp_path / "warehouse"
+    assert len(list(place.rglob("*.parquet"))) == 5
+    (kept,) = compact_tables(lane.pipeline, 168).values()
+    assert (kept.files_after, kept.vacuumed) == (1, 0)
+    (done,) = compact_tables(lane.pipeline, 0).values()
+    assert done.vacuumed == 5
+    assert len([path for path in place.rglob("*.parquet") if "_delta_log" not in path.parts]) == 1
+    assert len(lane.rows()) == 40
+    lane.post(readings(10))
+    assert numbers(lane.run()) == (10, 0, 0, 10)  # it goes on, and knows them all
 
 
 def test_quarantine_is_mended_and_replayed_once(tmp_path: Path) -> None:

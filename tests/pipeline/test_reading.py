@@ -32,3 +32,25 @@ def test_messages_become_columns_with_their_offsets_ids_and_headers() -> None:
     assert found.column("sender").to_pylist() == [None, "site", None]
     assert found.column("content_type").to_pylist() == [None, None, "text/csv"]
     assert all(each.year >= 2020 for each in found.column("received").to_pylist())
+
+
+def test_ids_that_nobody_gave_are_different_in_every_partition() -> None:
+    async def read() -> list[str]:
+        async with connect("memory:") as client:
+            await client.create_topic("t", 3)
+            for number in range(30):
+                await client.publish("t", b"x", key=f"k{number % 6}")
+            await client.publish_many("t", [Message(body=b"x", key="k1"), Message(id="own")])
+            reader = await client.reader("t", "r", owner="me")
+            planned = await reader.plan()
+            return [
+                id
+                for partition, start, end in planned
+                async for each in reader.batches(partition, start, end)
+                for raw in raw_of(each)
+                for id in raw.column("id").to_pylist()
+            ]
+
+    found = asyncio.run(read())
+    assert len(found) == len(set(found)) == 32
+    assert "own" in found

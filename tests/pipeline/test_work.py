@@ -46,7 +46,11 @@ def test_a_quarantined_message_keeps_its_bytes_and_where_it_came_from() -> None:
 
 def test_large_batches_are_cut_and_small_ones_joined() -> None:
     whole = raw_batch([b"x"] * 45_000)
-    assert [len(each) for each in work.coalesced([whole])] == [20_000, 20_000, 5_000]
+    assert [len(each) for each in work.coalesced([whole])] == [15_000] * 3
+    small = whole.slice(0, 10)
+    found = list(work.coalesced([small, whole.slice(10, 6_000), whole.slice(0, 8_000), small]))
+    assert [len(each) for each in found] == [14_020]
+    assert [len(each) for each in work.coalesced([whole.slice(0, 8_000), small])] == [8_000, 10]
     parts = [whole.slice(at, 1_000) for at in range(0, 45_000, 1_000)]
     assert [len(each) for each in work.coalesced(parts)] == [20_000, 20_000, 5_000]
 

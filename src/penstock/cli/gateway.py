@@ -36,7 +36,9 @@ async def run(arguments: Namespace, output: Output) -> int:
     from penstock.client.signals import stopping_on_signals
     from penstock.gateway.keys import read_keys
     from penstock.gateway.service import Gateway
+    from penstock.pipeline.arrow import leave_pandas_alone
 
+    leave_pandas_alone()
     keys = read_keys(arguments.api_keys) if arguments.api_keys else None
     gateway = Gateway(
         url_of(arguments), host=arguments.host, port=arguments.port, keys=keys,

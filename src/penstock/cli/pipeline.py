@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from importlib import import_module
 from typing import Any
 
+from penstock.cli import values
 from penstock.cli.command import Command, Group
 from penstock.cli.output import Output, number, plural
 from penstock.cli.parser import BadUsage, suggestion
@@ -40,6 +41,7 @@ def _chosen(arguments: Namespace) -> list[Any]:
 async def _run(arguments: Namespace, output: Output) -> int:
     from penstock.client.client import connect
     from penstock.client.signals import stopping_on_signals
+    from penstock.pipeline.arrow import leave_pandas_alone
     from penstock.pipeline.flow import Consumer
 
     pipelines = _chosen(arguments)
@@ -47,6 +49,7 @@ async def _run(arguments: Namespace, output: Output) -> int:
         from penstock.cli.pipeline_spark import run_spark
 
         return await run_spark(pipelines, arguments.file, output)
+    leave_pandas_alone()
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         clients = {
@@ -213,19 +216,29 @@ def _resume(arguments: Namespace, output: Output) -> int:
     return 0
 
 
+def _add_compact(parser: ArgumentParser) -> None:
+    _add_file(parser)
+    parser.add_argument(
+        "--vacuum",
+        metavar="HOURS",
+        type=values.positive,
+        help="delete files of Delta tables that only versions older than this need",
+    )
+
+
 def _compact(arguments: Namespace, output: Output) -> int:
     from penstock.pipeline.operations import compact_tables
 
     found = {
         root: done._asdict()
         for each in _chosen(arguments)
-        for root, done in compact_tables(each).items()
+        for root, done in compact_tables(each, arguments.vacuum).items()
     }
     if output.is_json:
         output.document(found)
         return 0
     output.table(
-        ["table", ">days", ">files before", ">files after", ">rows"],
+        ["table", ">days", ">files before", ">files after", ">rows", ">deleted"],
         [[root, *map(number, done.values())] for root, done in found.items()],
     )
     return 0
@@ -316,8 +329,8 @@ GROUP = Group(
         Command(
             "compact",
             "merge small files of the tables",
-            "pipeline compact pipeline.toml",
-            _add_file,
+            "pipeline compact pipeline.toml\npipeline compact pipeline.toml --vacuum 168",
+            _add_compact,
             _compact,
         ),
         Command(

@@ -16,6 +16,7 @@ from penstock.pipeline.ledger import Identity, Ledger, judge
 from penstock.pipeline.refusals import PipelineRefused
 from penstock.pipeline.repositories.choose import open_repository
 from penstock.pipeline.repositories.compaction import Compacted, compact
+from penstock.pipeline.repositories.delta import DeltaStorage
 from penstock.pipeline.repositories.port import TableStorage
 from penstock.pipeline.settings import Pipeline
 from penstock.vocabulary.errors import UnknownTopic
@@ -167,9 +168,10 @@ def _all_ends(table: TableStorage, pipeline: str) -> dict[str, int]:
     return found
 
 
-def compact_tables(pipeline: Pipeline) -> dict[str, Compacted]:
+def compact_tables(pipeline: Pipeline, vacuum_hours: int | None = None) -> dict[str, Compacted]:
     """Merges the small files of a pipeline that does not run.
 
+    With `vacuum_hours`, files of Delta tables that only older versions need are deleted.
     Raises PipelineRefused while a batch is unfinished: it will look at the files as they were.
     """
     with Opened(pipeline) as opened:
@@ -178,7 +180,13 @@ def compact_tables(pipeline: Pipeline) -> dict[str, Compacted]:
                 f"pipeline {pipeline.name!r} has a batch that is not finished; run it first"
             )
         target = pipeline.settings.compact_target_mb * 1024 * 1024
-        return {root: compact(table, target) for root, table in opened.tables.items()}
+        found: dict[str, Compacted] = {}
+        for root, table in opened.tables.items():
+            done = compact(table, target)
+            if vacuum_hours is not None and isinstance(table, DeltaStorage):
+                done = done._replace(vacuumed=table.vacuum(vacuum_hours))
+            found[root] = done
+        return found
 
 
 async def replay(

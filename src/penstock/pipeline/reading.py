@@ -1,5 +1,6 @@
 """Messages as a reader gives them, into the columns `validate` takes."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -11,6 +12,7 @@ from penstock.batch import format as layout
 from penstock.batch.frame import Frame
 from penstock.client.reader import ReadBatch
 from penstock.pipeline.datasets.raw import Headers, Told, raw_batch
+from penstock.vocabulary.message import render_id
 
 _RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _HEADERS: Final = msgspec.msgpack.Decoder(dict[str, str] | None)
@@ -31,7 +33,7 @@ def _raw(partition: int, frame: Frame) -> pa.RecordBatch:
     if given is not None and is_whole and None not in given:
         ids: list[str] = given  # type: ignore[assignment]  # none is missing
     else:
-        ids = [frame.id_of(view, index) for index in indexes]
+        ids = _ids(partition, frame, given)
     published = view.published_at
     times = (
         frame.published_at if published is None else [int(published[index]) for index in indexes]
@@ -43,6 +45,23 @@ def _raw(partition: int, frame: Frame) -> pa.RecordBatch:
         bodies, ids=ids, headers=said, published_ms=times, partition=partition,
         offsets=frame.offsets,
     )  # fmt: skip
+
+
+def _ids(partition: int, frame: Frame, given: Sequence[str | None] | None) -> list[str]:
+    """The ids of messages, some of which were published without one.
+
+    Such an id is made of the publisher and its number, which begin anew in each partition of a
+    topic: beyond the first, the partition is a part of it, so that it is the topic's only one.
+    """
+    start = render_id(frame.publisher, frame.epoch, 0)[:-1]
+    first = frame.sequence
+    end = f".{partition}" if partition else ""
+    if given is None:
+        return [f"{start}{first + index:x}{end}" for index in frame.indexes]
+    return [
+        f"{start}{first + index:x}{end}" if (own := given[index]) is None else own
+        for index in frame.indexes
+    ]
 
 
 def _told(batch: bytes, count: int) -> Told:

@@ -16,6 +16,9 @@ from penstock.pipeline.repositories.known import Marks, marks_of
 ROWS_AT_ONCE: Final = 20_000
 """Rows that are worked on together: large enough for vectors, small enough for caches."""
 
+ROWS_LEAST: Final = 5_000
+"""A batch of so many rows is worked on alone: joining it to others costs more than it saves."""
+
 
 class Quarantined(msgspec.Struct, frozen=True):
     """A message that is no reading, with all that is needed to mend it and send it again."""
@@ -74,20 +77,18 @@ def check(
 def make(dataset: Dataset, good: Iterable[pa.RecordBatch]) -> Made:
     """Transforms valid messages into rows."""
     parts: list[pa.RecordBatch] = []
-    contents: list[Any] = []
-    moments: list[Any] = []
+    marks: list[Marks] = []
     for each in good:
         rows = dataset.transform(each)
-        content, moment = marks_of(rows, dataset)
-        contents.append(content)
-        moments.append(moment)
+        marks.append(marks_of(rows, dataset))
         for name in BESIDE:
             rows = rows.append_column(name, each.column(name))
         parts.append(rows)
     table = pa.Table.from_batches(parts, schema=_beside(dataset))
     if not parts:
         return Made(table, marks_of(table.select(dataset.schema.names), dataset))
-    return Made(table, Marks(np.concatenate(contents), np.concatenate(moments)))
+    moments = np.concatenate([each.moment for each in marks])
+    return Made(table, Marks(lambda: np.concatenate([each.content for each in marks]), moments))
 
 
 def coalesced(raws: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -95,6 +96,9 @@ def coalesced(raws: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
     count = 0
     for raw in raws:
+        if not count and len(raw) >= ROWS_LEAST:
+            yield from _pieces(raw)  # as it is: nothing is copied
+            continue
         waiting.append(raw)
         count += len(raw)
         if count >= ROWS_AT_ONCE:
@@ -107,6 +111,14 @@ def coalesced(raws: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
 def _cut(raws: list[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     table = pa.Table.from_batches(raws).combine_chunks()
     yield from table.to_batches(max_chunksize=ROWS_AT_ONCE)
+
+
+def _pieces(raw: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    """A large batch in equal parts."""
+    parts = -(-len(raw) // ROWS_AT_ONCE)
+    size = -(-len(raw) // parts)
+    for start in range(0, len(raw), size):
+        yield raw.slice(start, size)
 
 
 def _beside(dataset: Dataset) -> pa.Schema:

@@ -15,7 +15,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 def test_the_story_is_told_and_every_promise_kept(penstock: Penstock, places: Path) -> None:
-    answer = penstock("demo")
+    answer = penstock("demo", "--part", "messaging")
     assert answer.code == 0, answer
     assert "SIGKILL" in answer.out
     assert answer.out.count("kept  ") == 7
@@ -25,7 +25,7 @@ def test_the_story_is_told_and_every_promise_kept(penstock: Penstock, places: Pa
 
 
 def test_the_story_for_machines(penstock: Penstock, places: Path) -> None:
-    found = penstock("demo", "--json", "--keep").json()
+    found = penstock("demo", "--json", "--keep", "--part", "messaging").json()
     assert (found["lost"], found["acked_and_returned"], found["is_whole"]) == (0, 0, True)
     assert found["confirmed"] >= crash.CONFIRMED_MIN
     assert found["verify"] == "ok"
@@ -49,6 +49,6 @@ def test_a_broken_promise_is_a_failure(
     monkeypatch.setattr(crash, "ACKED_MIN", 20)
     monkeypatch.setattr(crash, "SHIPPED_MIN", 10)
     monkeypatch.setattr(crash, "work_and_kill", boast)
-    answer = penstock("demo")
+    answer = penstock("demo", "--part", "messaging")
     assert answer.code == 1
     assert "BROKEN" in answer.out

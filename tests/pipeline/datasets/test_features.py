@@ -1,10 +1,11 @@
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock.client.client import connect
-from penstock.pipeline.datasets.features import TOPIC, Features, FeatureView
+from penstock.pipeline.datasets.features import LOOK, TOPIC, Features, FeatureView
 from penstock.vocabulary.errors import InvalidArgument
 
 
@@ -68,3 +69,17 @@ def test_what_is_no_list_of_features_changes_nothing() -> None:
             await view.change(other=["x"])
 
     run(steps)
+
+
+def test_a_broker_without_offsets_is_read_to_its_end() -> None:
+    class Foreign:
+        """Answers as a broker does that has no offsets: all it holds, whatever is asked."""
+
+        async def peek(self, *_asked: Any, **_options: Any) -> list[Any]:
+            bodies = [b'{"release":["old"]}'] * (LOOK - 1) + [b'{"release":["new"]}']
+            return [SimpleNamespace(offset=None, body=body) for body in bodies]
+
+    view = FeatureView(Foreign())
+    assert asyncio.run(view.read()).release == ("new",)
+    assert asyncio.run(view.read()).release == ("new",)
+    assert view.version == -1

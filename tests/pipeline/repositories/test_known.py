@@ -83,3 +83,45 @@ def test_marks_of_a_file_are_those_of_its_rows(tmp_path_factory: pytest.TempPath
     read = marks_of(read_file(root, pms.DATASET, file), pms.DATASET)
     marks = marks_of(rows, pms.DATASET)
     assert np.sort(read.content, axis=0).tolist() == np.sort(marks.content, axis=0).tolist()
+
+
+def test_what_rows_say_is_hashed_only_when_moments_meet(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    root = str(tmp_path_factory.mktemp("table"))
+    memory = Known(root, pms.DATASET)
+    rows = drawn_rows(5, 300)
+    marks = marks_of(rows, pms.DATASET)
+    is_new, _ = first_ones(marks)
+    rows = rows.filter(pa.array(is_new)).sort_by("pack_id")
+    marks = marks_of(rows, pms.DATASET)
+    assert memory.sift(rows, marks, []).is_new.all()
+    files = write_files(root, "", pms.DATASET, rows)
+    if len(files) == 1:
+        memory.note(files[0], marks)
+    other = rows_of(bodies.pms(time_local="20200215T010101Z"))
+    met = marks_of(other, pms.DATASET)
+    assert memory.sift(other, met, files).is_new.all()
+    assert not met.is_hashed
+    again = marks_of(rows, pms.DATASET)
+    assert not memory.sift(rows, again, files).is_new.any()
+    assert again.is_hashed
+
+
+def test_a_file_whose_rows_are_gone_is_read_again(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    root = str(tmp_path_factory.mktemp("table"))
+    first = bodies.pms(time_local="20200101T000002Z")
+    rows = rows_of(first, bodies.pms(time_local="20200101T000001Z"))
+    (file,) = write_files(root, "", pms.DATASET, rows)
+    memory = Known(root, pms.DATASET)
+    memory.note(file, marks_of(rows, pms.DATASET))
+    changed = bodies.pms(time_local="20200101T000001Z", pack__amps=9)
+    again = rows_of(first, changed)
+    for _ in range(2):
+        sifted = memory.sift(again, marks_of(again, pms.DATASET), [file])
+        assert sifted.is_new.tolist() == [False, True]
+        assert sifted.is_conflict.tolist() == [False, True]
+    some = marks_of(again, pms.DATASET).pick(np.array([False, True]))
+    assert some.content.tolist() == marks_of(again, pms.DATASET).content[1:].tolist()

@@ -27,7 +27,10 @@ def add(parser: ArgumentParser) -> None:
     """Adds the arguments of this command."""
     what = parser.add_argument_group("what to measure")
     what.add_argument(
-        "what", nargs="?", choices=["hostile"], help="hostile: bad clients beside good ones"
+        "what",
+        nargs="?",
+        choices=["hostile", "pipeline"],
+        help="hostile: bad clients beside good ones; pipeline: readings into tables beside Spark",
     )
     what.add_argument("--mode", choices=MODES, default="publish", help="default: publish")
     what.add_argument(
@@ -72,6 +75,10 @@ def run(arguments: Namespace, output: Output) -> int:
         from penstock.cli.bench import hostile
 
         return hostile.run(arguments, output)
+    if arguments.what == "pipeline":
+        from penstock.cli.bench.pipeline import command as pipeline
+
+        return pipeline.run(arguments, output)
     if is_for_all(arguments):
         from penstock.cli.bench import comparing
 
@@ -282,7 +289,8 @@ COMMAND = Command(
     "bench --mode end-to-end --batch 100 --serve --compare nats: redis:\n"
     "bench --mode latency --rate 5000 --url penstock://127.0.0.1:8001\n"
     "bench --suite\n"
-    "bench --suite --quick --rows callers,latency",
+    "bench --suite --quick --rows callers,latency\n"
+    "bench pipeline --messages 100000 --rows run,process",
     add,
     run,
     details="Each measurement runs in a process of its own, in a new folder that is removed\n"

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.cli.command import Command
-from penstock.cli.output import DIM, GREEN, RED, Output, number, plural
+from penstock.cli.demo.narrator import Narrator
+from penstock.cli.output import Output, number, plural
 
 SHOWN: Final = 3
 """Confirmations printed one by one before the rest are only counted."""
 
+PARTS: Final = ("messaging", "pipeline")
 MEANING: Final = {
     "confirmed": "is on disk",
     "acked": "was billed, and that is on disk",
@@ -24,14 +26,36 @@ MEANING: Final = {
 def add(parser: ArgumentParser) -> None:
     """Adds the arguments of this command."""
     parser.add_argument("--keep", action="store_true", help="leave the folder there to look at")
+    parser.add_argument(
+        "--part", choices=PARTS, help="only this half of it: messaging is over in seconds"
+    )
+    parser.add_argument(
+        "--lane",
+        choices=("spark", "process"),
+        help="what the pipeline runs on (default: Spark, where Java is there)",
+    )
+    parser.add_argument(
+        "--csv",
+        metavar="FILE",
+        type=Path,
+        help="readings of battery packs to post (default: two real days that come with Penstock)",
+    )
 
 
 def run(arguments: Namespace, output: Output) -> int:
     """Runs the demonstration in a folder of its own."""
     began = time.monotonic()
     parent = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    narrator = Narrator(output)
+    told: dict[str, Any] = {"is_whole": True}
     try:
-        told = _tell(Narrator(output), parent / "data")
+        if arguments.part != "pipeline":
+            told |= _tell(narrator, parent / "data")
+        if arguments.part != "messaging":
+            from penstock.cli.demo import stream
+
+            found = stream.tell(narrator, parent / "plant", lane=arguments.lane, csv=arguments.csv)
+            told |= {"pipeline": found, "is_whole": told["is_whole"] and found["is_whole"]}
     finally:
         if not arguments.keep:
             shutil.rmtree(parent, ignore_errors=True)
@@ -39,37 +63,8 @@ def run(arguments: Namespace, output: Output) -> int:
     if output.is_json:
         output.document(told | ({"folder": str(parent / "data")} if arguments.keep else {}))
     else:
-        _next_steps(output, parent / "data" if arguments.keep else None)
+        _next_steps(output, parent if arguments.keep else None)
     return 0 if told["is_whole"] else 1
-
-
-class Narrator:
-    """Prints the story, unless a machine is listening."""
-
-    def __init__(self, output: Output) -> None:
-        self.output = output
-        self._step = 0
-
-    def step(self, title: str) -> None:
-        """Begins a chapter."""
-        self._step += 1
-        if not self.output.is_json:
-            self.output.say()
-            self.output.heading(f"{self._step}. {title}")
-
-    def say(self, text: str) -> None:
-        """A sentence."""
-        if not self.output.is_json:
-            self.output.say(f"   {text}")
-
-    def aside(self, text: str) -> None:
-        """A detail."""
-        self.say(self.output.paint(text, DIM))
-
-    def check(self, text: str, *, is_kept: bool) -> None:
-        """A promise, kept or broken."""
-        mark = self.output.paint("kept  ", GREEN) if is_kept else self.output.paint("BROKEN", RED)
-        self.say(f"{mark}  {text}")
 
 
 def _tell(narrator: Narrator, folder: Path) -> dict[str, Any]:
@@ -210,12 +205,13 @@ def _verify(narrator: Narrator, folder: Path) -> str:
 
 
 def _next_steps(output: Output, kept: Path | None) -> None:
-    url = f" --url file:{kept}" if kept else ""
     output.say()
     output.heading("What to try next")
-    if kept:
-        output.say(f"  penstock stats{url}")
-        output.say(f"  penstock topics list{url}")
+    if kept and (kept / "data").exists():
+        output.say(f"  penstock stats --url file:{kept / 'data'}")
+        output.say(f"  penstock topics list --url file:{kept / 'data'}")
+    if kept and (kept / "plant").exists():
+        output.say(f"  penstock pipeline check {kept / 'plant' / 'pipeline.toml'}")
     output.say(
         "  penstock pub orders '{\"id\": 1}'            # a store of your own, in ./penstock-data"
     )
@@ -228,8 +224,10 @@ def _next_steps(output: Output, kept: Path | None) -> None:
 COMMAND = Command(
     "demo",
     "watch a crash, and see that nothing that was confirmed is lost",
-    "demo\ndemo --keep",
+    "demo\ndemo --keep\ndemo --part messaging\ndemo --part pipeline --lane process",
     add,
     run,
-    details="Takes a few seconds and needs nothing. Ends with exit code 1 if a promise was broken.",
+    details="First a program and its store, in seconds; then a server, a gateway, devices and a\n"
+    "pipeline into tables, on Spark where Java is there: about a minute. Ends with exit code 1\n"
+    "if a promise was broken.",
 )

@@ -55,12 +55,14 @@ class FeatureView:
             except UnknownTopic:
                 return self.features
             for message in found:
-                self.version = message.offset
+                if message.offset is not None:
+                    self.version = message.offset
                 try:
                     self.features = msgspec.json.decode(message.body or b"", type=Features)
                 except msgspec.MsgspecError:
                     continue
-            if len(found) < LOOK:
+            # A broker that is not ours may have no offsets: all it holds is looked at each time.
+            if len(found) < LOOK or found[-1].offset is None:
                 return self.features
 
     async def publish(self, features: Features) -> None:

@@ -20,6 +20,8 @@ class Compacted(NamedTuple):
     files_before: int
     files_after: int
     rows: int
+    vacuumed: int = 0
+    """Files that no version needs any more, deleted."""
 
 
 def chosen(files: list[DataFile], target_bytes: int = TARGET_BYTES) -> dict[str, list[DataFile]]:

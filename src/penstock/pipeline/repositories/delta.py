@@ -108,6 +108,23 @@ class DeltaStorage:
         actions += [self._added(each, is_new=False) for each in added]
         self._add(actions, None)
 
+    def vacuum(self, hours: int) -> int:
+        """Deletes files that only versions older than this need, or none; how many.
+
+        A reader of such an old version finds them gone. Raises StorageError.
+        """
+        try:
+            gone = self._table.vacuum(
+                hours, dry_run=False, enforce_retention_duration=False, full=True
+            )
+            self._table.update_incremental()
+        except DeltaError as error:
+            raise StorageError(f"table {self.root} cannot be vacuumed: {error}") from error
+        log = Path(self.root) / LOG
+        sync_file(log / f"{self.version:020}.json")
+        sync_folders([log, self.root])
+        return len(gone)
+
     def close(self) -> None:
         """Lets go of the table."""
         self._lock.close()

@@ -80,7 +80,7 @@ def _write(root: Path, staging: str, dataset: Dataset, day: str, rows: pa.Table)
     with place.open("wb") as file:
         pq.write_table(
             rows.drop_columns([table.DAY]), file, compression=COMPRESSION, use_dictionary=False,
-            row_group_size=ROW_GROUP_ROWS, write_statistics=True,
+            row_group_size=ROW_GROUP_ROWS, write_statistics=[*dataset.keys, "time_event"],
         )  # fmt: skip
         file.flush()
         os.fsync(file.fileno())

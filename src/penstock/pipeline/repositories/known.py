@@ -6,6 +6,7 @@ overlap are looked at, and what was read of a file is kept, up to a limit.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,21 +19,67 @@ from penstock.pipeline.repositories.files import DataFile, read_file
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
+_NOTHING: Final = np.zeros((0, 2), np.uint64)
 CACHE_ROWS_MAX: Final = 4_000_000
-"""Rows whose hashes are kept in memory: 24 bytes each."""
+"""Rows whose hashes are kept in memory: 8 bytes each, 24 once their contents were asked for."""
 
 
-class Marks(NamedTuple):
-    """What tells rows apart: a hash of everything they say, and one of whose and when."""
+class Marks:
+    """What tells rows apart: a hash of everything they say, and one of whose and when.
 
-    content: Numbers
-    """n × 2 u64."""
-    moment: Numbers
-    """n u64."""
+    Most rows are alone with their device, pack and moment. What they say is therefore hashed only
+    when somebody asks: `content` may be given as a function.
+    """
+
+    def __init__(self, content: Numbers | Callable[[], Numbers], moment: Numbers) -> None:
+        self._content = content
+        self.moment = moment
+        """One u64 for each row."""
+
+    @property
+    def content(self) -> Numbers:
+        """Two u64 for each row, hashed at the first use."""
+        if callable(self._content):
+            self._content = self._content()
+        return self._content
+
+    @property
+    def is_hashed(self) -> bool:
+        """True once somebody has asked for the contents."""
+        return not callable(self._content)
 
     def pick(self, which: Numbers) -> "Marks":
         """Some of them."""
-        return Marks(self.content[which], self.moment[which])
+        content = self._content
+        if callable(content):
+            return Marks(lambda: self.content[which], self.moment[which])
+        return Marks(content[which], self.moment[which])
+
+    def said(self, moments: Numbers) -> Numbers:
+        """The contents of the rows of these moments."""
+        is_meant = np.isin(self.moment, moments)
+        return self.content[is_meant] if is_meant.any() else _NOTHING
+
+
+class FileMarks(Marks):
+    """The marks of a file whose rows are gone from memory; contents are read from it again."""
+
+    def __init__(self, moment: Numbers, read: Callable[[], Marks]) -> None:
+        super().__init__(lambda: self._read().content, moment)
+        self._again = read
+        self._found: Marks | None = None
+
+    def _read(self) -> Marks:
+        if self._found is None:
+            self._found = self._again()
+            self.moment = self._found.moment  # a file has its rows in another order
+        return self._found
+
+    def said(self, moments: Numbers) -> Numbers:
+        """The contents of the rows of these moments."""
+        if not np.isin(self.moment, moments).any():
+            return _NOTHING
+        return self._read().said(moments)
 
 
 class Sifted(NamedTuple):
@@ -54,7 +101,7 @@ def marks_of(rows: pa.Table | pa.RecordBatch, dataset: Dataset) -> Marks:
         texts = np.array(known, np.uint64)[np.asarray(coded.indices)]
         moment = (moment ^ texts) * np.uint64(0x9E3779B97F4A7C15)
         moment ^= moment >> np.uint64(29)
-    return Marks(table.hashes(rows), moment)
+    return Marks(lambda: table.hashes(rows), moment)
 
 
 class Known:
@@ -67,7 +114,9 @@ class Known:
         self._rows = 0
 
     def note(self, file: DataFile, marks: Marks) -> None:
-        """Keeps what is known of a file that was just written."""
+        """Keeps what is known of a file that was just written, but not its rows."""
+        if not marks.is_hashed:
+            marks = FileMarks(marks.moment, lambda: self._marks_in(file))
         self._cache[file.path] = marks
         self._rows += len(marks.moment)
         while self._rows > CACHE_ROWS_MAX and len(self._cache) > 1:
@@ -102,11 +151,15 @@ class Known:
     def _marks(self, file: DataFile) -> Marks:
         found = self._cache.get(file.path)
         if found is None:
-            found = marks_of(read_file(self._root, self._dataset, file), self._dataset)
+            found = self._marks_in(file)
             self.note(file, found)
         else:
             self._cache.move_to_end(file.path)
         return found
+
+    def _marks_in(self, file: DataFile) -> Marks:
+        found = marks_of(read_file(self._root, self._dataset, file), self._dataset)
+        return Marks(found.content, found.moment)
 
 
 def first_ones(marks: Marks) -> tuple[Numbers, Numbers]:
@@ -139,8 +192,7 @@ def _compare(
     if not is_met.any():
         return
     met = at[is_met]
-    contents = np.concatenate([each.content for each in stored])
-    near = contents[np.isin(moments, marks.moment[met])]
+    near = np.concatenate([each.said(marks.moment[met]) for each in stored])
     known = set(map(tuple, near.tolist()))
     for row, pair in zip(met.tolist(), marks.content[met].tolist(), strict=True):
         if (pair[0], pair[1]) in known:

@@ -1,0 +1,1 @@
+"""`penstock bench pipeline`: readings into tables, beside plain Spark with Kafka's connector."""

@@ -183,9 +183,11 @@ def _take(lane: "deque[Bundle]") -> list[Bundle]:
 def stored_of(letters: list[Letter], placed: list[Placed], level: Durability) -> Stored:
     """What the client is told about a batch."""
     if len(placed) == 1:
-        ((offset, position, is_duplicate),) = placed
-        known = is_duplicate and letters[0].is_given
-        return Stored(None, level, known, () if known else None, None, ((offset, position),))
+        (place,) = placed
+        known = place.is_duplicate and letters[0].is_given
+        marks = ((place.offset, place.position),)
+        home = (place.partition,) if place.partition else None
+        return Stored(None, level, known, () if known else None, None, marks, home)
     # A made id comes twice only by a retry of this very publish, which is no second message.
     fresh = tuple(
         at

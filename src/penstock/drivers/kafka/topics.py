@@ -128,7 +128,7 @@ class Topics(Looking):
         rows = await self._rows([kafka_name(topic)])
         if not rows:
             return None
-        if names.is_dead_topic(topic) and 0 < rows[0].messages <= COUNTED_MAX:
+        if names.is_dead_topic(topic) and 0 < (rows[0].messages or 0) <= COUNTED_MAX:
             # What was removed is still in the log for a while.
             return rows[0]._replace(messages=len(await self.look(topic, COUNTED_MAX, None)))
         return rows[0]

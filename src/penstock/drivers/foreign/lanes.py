@@ -185,9 +185,9 @@ def stored_of(letters: list[Letter], placed: list[Placed], level: Durability) ->
     if len(placed) == 1:
         (place,) = placed
         known = place.is_duplicate and letters[0].is_given
-        marks = ((place.offset, place.position),)
         home = (place.partition,) if place.partition else None
-        return Stored(None, level, known, () if known else None, None, marks, home)
+        mark = (place.offset, place.position)
+        return Stored(None, level, known, () if known else None, None, (mark,), home)
     # A made id comes twice only by a retry of this very publish, which is no second message.
     fresh = tuple(
         at

@@ -122,3 +122,20 @@ def test_a_package_may_have_another_name_for_its_program(
     monkeypatch.setattr(script.shutil, "which", lambda name, **_: name if name != "nc" else None)
     script.get_netcat(tmp_path, script.PACKAGED)
     assert script.version_of(script.SERVERS["netcat"], tmp_path) == "1.219"
+
+
+def test_a_browser_that_is_not_installed_is_unpacked(
+    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def unpack(root: Path, package: str) -> None:
+        assert package == "chromium"
+        inside = root / "usr" / "lib" / "chromium"
+        inside.mkdir(parents=True)
+        script.write_program(inside / "chromium", "echo Chromium 156.0.1")
+
+    monkeypatch.setattr(script, "unpack", unpack)
+    monkeypatch.setattr(
+        script.shutil, "which", lambda name, **_: None if name == "chromium" else name
+    )
+    script.get_chromium(tmp_path, script.PACKAGED)
+    assert script.version_of(script.SERVERS["chromium"], tmp_path) == "156.0.1"

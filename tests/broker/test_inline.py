@@ -68,9 +68,9 @@ def run(scenario: Callable[[Bench], Awaitable[None]]) -> None:
 
 def test_after_a_row_of_lone_messages_the_loop_commits() -> None:
     async def scenario(bench: Bench) -> None:
-        await bench.one_by_one(ROW)
+        await bench.one_by_one(ROW // 2)
         assert bench.inline.commits == 0
-        await bench.one_by_one(20)
+        await bench.one_by_one(ROW // 2 + 20)
         assert bench.inline.commits >= 10
 
     run(scenario)

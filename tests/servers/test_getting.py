@@ -132,3 +132,20 @@ def test_a_source_that_is_not_the_expected_one_is_not_changed(script: Any, tmp_p
     assert source.read_text(encoding="utf-8") == "one two"
     script.patch(source, {"one": "1"})
     assert source.read_text(encoding="utf-8") == "1 two"
+
+
+def test_a_browser_that_is_not_installed_is_unpacked(
+    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def unpack(root: Path, package: str) -> None:
+        assert package == "chromium"
+        inside = root / "usr" / "lib" / "chromium"
+        inside.mkdir(parents=True)
+        script.write_program(inside / "chromium", "echo Chromium 156.0.1")
+
+    monkeypatch.setattr(script, "unpack", unpack)
+    monkeypatch.setattr(
+        script.shutil, "which", lambda name, **_: None if name == "chromium" else name
+    )
+    script.get_chromium(tmp_path, script.PACKAGED)
+    assert script.version_of(script.SERVERS["chromium"], tmp_path) == "156.0.1"

@@ -20,7 +20,12 @@ def test_the_matrix_has_every_cell() -> None:
 
 @pytest.mark.parametrize(
     ("scheme", "can"),
-    [("nats", capabilities.NATS), ("redis", capabilities.REDIS), ("penstock", FILE)],
+    [
+        ("nats", capabilities.NATS),
+        ("redis", capabilities.REDIS),
+        ("kafka", capabilities.KAFKA),
+        ("penstock", FILE),
+    ],
 )
 def test_the_flags_of_a_driver_agree_with_its_column(scheme: str, can: Capabilities) -> None:
     def has(row: str) -> bool:

@@ -73,9 +73,7 @@ def test_credentials(url: str, protocol: str, mechanism: str) -> None:
 
 
 def test_credentials_of_the_environment_and_certificates() -> None:
-    made = settings(
-        "kafka://h?tls_ca=ca&tls_cert=c&tls_key=k", **{USER: "eve", PASSWORD: "secret"}
-    )
+    made = settings("kafka://h?tls_ca=ca&tls_cert=c&tls_key=k", **{USER: "eve", PASSWORD: "secret"})
     assert made.common["sasl.username"] == "eve"
     assert made.common["ssl.ca.location"] == "ca"
     assert made.common["ssl.certificate.location"] == "c"

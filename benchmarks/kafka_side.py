@@ -1,4 +1,4 @@
-"""Kafka through confluent-kafka, tuned as its users would: idempotent, fetched without throttling."""
+"""Kafka through confluent-kafka, tuned as its users would."""
 
 import asyncio
 import threading

@@ -1,11 +1,20 @@
 """The contract over Kafka, on one node. A partition has one consumer at a time."""
 
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
-from penstock.vocabulary.errors import AckRefused, Unsupported
+import penstock
+from penstock.cli.bench import servers
+from penstock.vocabulary.errors import AckRefused, Unavailable, Unsupported
 from penstock.vocabulary.policy import OnDuplicate
 from tests.contracts.suites.whole import DriverSuite
 from tests.contracts.suites.world import (
+    PATIENCE_S,
     Elsewhere,
     World,
     first,
@@ -14,6 +23,7 @@ from tests.contracts.suites.world import (
     unique,
     until,
 )
+from tests.contracts.test_readme_urls import program
 from tests.servers.kafka import Cluster
 
 
@@ -100,3 +110,76 @@ class TestKafka(DriverSuite):
                 await client.publish(topic, key="k")
             with pytest.raises(Unsupported, match="keep_last"):
                 await client.create_topic(unique("orders"), keep_last=2)
+
+
+def test_the_program_of_the_readme(kafka_server: Cluster, tmp_path: Path) -> None:
+    text = program().replace("file:./data", f"kafka://{kafka_server.bootstrap}?topics=3:1")
+    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True,
+                          text=True, timeout=120, check=False)  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "{'id': 1}\n"), done.stderr
+
+
+def test_a_soak_leaves_nothing_unexplained(kafka_server: Cluster) -> None:
+    url = f"kafka://{kafka_server.bootstrap}?topics=4:1"
+    topic, total = unique("soak"), 5_000
+    outcome: Counter[str] = Counter()
+
+    async def work(client: penstock.Client, done: asyncio.Event) -> None:
+        retry = penstock.Retry(first_s=0.02, max_s=0.1, max_attempts=3)
+        async with client.subscribe(topic, "work", credit=200, retry=retry) as deliveries:
+            while not done.is_set():
+                message = await deliveries.receive(timeout_s=0.2)
+                if message is None:
+                    continue
+                number = int(message.body or b"")
+                if number % 50 == 7:
+                    message.reject("never")
+                    outcome["rejected"] += 1
+                elif number % 10 == 3 and message.attempt == 1:
+                    message.nack(delay_s=0.05)
+                    outcome["nacked"] += 1
+                else:
+                    message.ack()
+                    outcome["acked"] += 1
+                if outcome["acked"] + outcome["rejected"] >= total:
+                    done.set()
+
+    async def soak() -> None:
+        async with penstock.connect(url) as one, penstock.connect(url) as two:
+            done = asyncio.Event()
+            await one.create_subscription(
+                topic, "work", retry=penstock.Retry(first_s=0.02, max_s=0.1, max_attempts=3)
+            )
+            workers = [asyncio.create_task(work(client, done)) for client in (one, two)]
+
+            async def are_two() -> bool:
+                [row] = await one.subscriptions(topic)
+                return len(set(row["consumers"])) == 2
+
+            await until(are_two, "both consumers")
+            for low in range(0, total, 500):
+                await one.publish_many(topic, [str(number) for number in range(low, low + 500)])
+            await asyncio.wait_for(asyncio.gather(*workers), 100)
+            [row] = await one.subscriptions(topic)
+            dead = await one.dead_letters(topic, "work", 1_000)
+            assert len(dead) == total // 50
+            assert (row["waiting"], row["leased"]) == (0, 0), row
+
+    asyncio.run(soak())
+    assert outcome["acked"] + outcome["rejected"] == total
+    assert outcome["rejected"] == total // 50
+    assert outcome["nacked"] == total // 10
+
+
+def test_a_server_that_is_not_there_is_named_with_the_time_it_was_tried() -> None:
+    port = servers.free_port()
+
+    async def opening() -> None:
+        url = f"kafka://user:secret@127.0.0.1:{port}?connect_s=1"
+        with pytest.raises(
+            Unavailable, match=f"127.0.0.1:{port} could not be reached in 1 s"
+        ) as caught:
+            await penstock.connect(url).open()
+        assert "secret" not in str(caught.value)
+
+    asyncio.run(asyncio.wait_for(opening(), PATIENCE_S))

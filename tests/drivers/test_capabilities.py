@@ -21,6 +21,7 @@ def test_the_matrix_has_every_cell() -> None:
 @pytest.mark.parametrize(
     ("scheme", "can"),
     [
+        ("kafka", capabilities.KAFKA),
         ("mqtt", capabilities.MQTT),
         ("nats", capabilities.NATS),
         ("redis", capabilities.REDIS),

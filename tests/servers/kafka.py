@@ -12,6 +12,8 @@ from penstock.cli.bench.servers import Missing, Server, folder_of, free_port
 
 MEMORY = {1: "512m", 3: "256m"}
 """Java heap of each node."""
+READY_S = 180.0
+"""Java starts slowly on a machine that has other things to do."""
 FEW = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
 """What makes a small cluster start sooner."""
 
@@ -76,7 +78,7 @@ class Cluster:
         found |= {"group.initial.rebalance.delay.ms": "0", **FEW}
         path = deploy.write(folder / "server.properties", found)
         command = deploy.java(self._jars, MEMORY[nodes], "kafka.Kafka", str(path))
-        return Server(command, ports[0], folder, ready_line="Kafka Server started")
+        return Server(command, ports[0], folder, ready_line="Kafka Server started", ready_s=READY_S)
 
     def _tool(self, *words: str) -> str:
         command = deploy.java(self._jars, "128m", "kafka.tools.StorageTool", *words)

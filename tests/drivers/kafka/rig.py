@@ -37,7 +37,9 @@ def produce(cluster: Cluster, topic: str, *records: dict[str, Any]) -> list[int]
     config = {"bootstrap.servers": cluster.bootstrap, "partitioner": "murmur2_random"}
     producer = Producer(config)
     for record in records:
-        producer.produce(topic, on_delivery=lambda _, m: placed.append(m.partition()), **record)
+        producer.produce(
+            topic, on_delivery=lambda _, m: placed.append(m.partition() or 0), **record
+        )
         producer.flush(TEST_S)
     return placed
 

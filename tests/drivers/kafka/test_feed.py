@@ -80,8 +80,11 @@ def test_partitions_move_without_doing_work_twice(kafka_server: Cluster) -> None
             )
             await one.create_subscription(topic, "work")
             workers = [asyncio.create_task(work(one, stop))]
-            while len(done) < 20:
-                await asyncio.sleep(0.01)
+
+            async def is_begun() -> bool:
+                return len(done) >= 20
+
+            await until(is_begun, "some work")
             workers.append(asyncio.create_task(work(two, stop)))
 
             async def is_done() -> bool:

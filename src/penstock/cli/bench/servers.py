@@ -82,8 +82,10 @@ class Server:
         *,
         ready_line: str | None = None,
         environment: dict[str, str] | None = None,
+        ready_s: float = READY_S,
     ) -> None:
         self.port = port
+        self._ready_s = ready_s
         self.folder = folder
         """Where it keeps its data and its log."""
         self.log = folder / "server.log"
@@ -129,14 +131,14 @@ class Server:
     def wait_until_ready(self) -> None:
         """Returns when the server answers; one that does not is killed. Raises NotReady."""
         assert self._process is not None, "the server is not running"
-        ends = time.monotonic() + READY_S
+        ends = time.monotonic() + self._ready_s
         problem = ""
         try:
             while not problem and not self._is_ready():
                 if self._process.poll() is not None:
                     problem = "ended at its start"
                 elif time.monotonic() > ends:
-                    problem = f"does not answer on {self.address} after {READY_S:.0f} s"
+                    problem = f"does not answer on {self.address} after {self._ready_s:.0f} s"
                 else:
                     time.sleep(LOOK_S)
         except BaseException:

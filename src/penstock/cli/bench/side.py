@@ -1,7 +1,7 @@
 """One side of a comparison: a broker behind its own client, given the same work as the others.
 
 A Penstock URL is served by `ours`; the sides of other brokers live in `benchmarks/` of the source
-tree, one module each (`nats_side.py`, `redis_side.py`, `kafka_side.py`), with a function `side(plan)`.
+tree, one module each (`nats_side.py`, `redis_side.py`, …), with a function `side(plan)`.
 """
 
 import importlib.util

@@ -36,7 +36,8 @@ from penstock.vocabulary.errors import Unavailable
 
 log = logging.getLogger("penstock.drivers")
 
-STOCK_MAX: Final = 2_000
+STOCK_MAX: Final = 10_000
+TOGETHER: Final = 2_000
 POLL_S: Final = 0.05
 BUSY_POLL_S: Final = 0.004
 """While messages are out, so that their commits do not wait long."""
@@ -200,6 +201,7 @@ class Member:
             if not self._has_life():
                 self._is_wanted.wait(POLL_S)
                 continue
+            self._is_wanted.clear()
             if len(self.stock) < STOCK_MAX:
                 full_since = 0.0
                 self._resume()
@@ -207,7 +209,6 @@ class Member:
                 self._take(self.consumer.poll(BUSY_POLL_S if is_busy else POLL_S))
                 continue
             full_since = full_since or time.monotonic()
-            self._is_wanted.clear()
             if time.monotonic() - full_since > FULL_S or self._commits:
                 self._pause()
                 self._take(self.consumer.poll(0))
@@ -226,7 +227,7 @@ class Member:
             return
         found = [first]
         if not self._is_paused:
-            found += self.consumer.consume(STOCK_MAX, 0)
+            found += self.consumer.consume(TOGETHER, 0)
         good = [message for message in found if message.error() is None]
         for message in found:
             if message.error() is not None:

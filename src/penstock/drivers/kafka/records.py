@@ -12,7 +12,17 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from penstock.drivers.foreign.envelope import ABSENT, BODY, ID, KEY, KEY_B64, Letter, seal, unseal
+from penstock.drivers.foreign.envelope import (
+    ABSENT,
+    BODY,
+    ID,
+    KEY,
+    KEY_B64,
+    Letter,
+    is_plain,
+    seal,
+    unseal,
+)
 
 REMOVED: Final = "penstock-removed"
 BASE64: Final = "base64:"
@@ -28,12 +38,30 @@ class Record(NamedTuple):
 
 def record_of(letter: Letter) -> Record:
     """The record that carries a letter."""
+    if is_simple(letter):
+        key = letter.key
+        raw = key.encode() if isinstance(key, str) else None
+        return Record(raw, letter.body, [(ID, letter.id.encode())])
     headers = seal(letter)
     headers.pop(BODY, None)
     headers.pop(KEY, None)
     key = letter.key
     raw = key.encode() if isinstance(key, str) else key
     return Record(raw, letter.body, [(name, value.encode()) for name, value in headers.items()])
+
+
+def is_simple(letter: Letter) -> bool:
+    """True when a letter has body, id and a key of text at most, as most do."""
+    return (
+        not letter.headers
+        and not isinstance(letter.key, bytes)
+        and not letter.expires_at
+        and not letter.attempts
+        and not letter.target
+        and not letter.published_at
+        and not letter.deliver_at
+        and is_plain(letter.id)
+    )
 
 
 def dead_record_of(letter: Letter) -> Record:
@@ -58,6 +86,11 @@ def opened(
 ) -> Letter:  # fmt: skip
     """The letter in a record, whoever wrote it. Never raises."""
     position = f"{partition}:{offset}"
+    if headers and len(headers) == 1 and headers[0][0] == ID and headers[0][1]:  # most are so
+        return Letter(
+            body=value, id=_text(headers[0][1]), key=None if key is None else _text_or_bytes(key),
+            published_at=at, partition=partition, offset=offset, position=position, token=key,
+        )  # fmt: skip
     read = _headers(headers) if headers else None
     letter = unseal(read, value or b"", id=position, at=at)
     if value is None or (read is not None and read.get(BODY) == ABSENT and ID in read):

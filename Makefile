@@ -6,7 +6,7 @@
 .PHONY: help ready demo test prove check bench servers lock clean
 
 VENV := .venv/bin
-WORKERS ?= 2
+WORKERS ?= 3
 ARGS ?=
 
 help: ## show this list

@@ -11,7 +11,6 @@ import pytest
 import penstock
 from penstock.cli.bench import servers
 from penstock.vocabulary.errors import AckRefused, Unavailable, Unsupported
-from penstock.vocabulary.policy import OnDuplicate
 from tests.contracts.suites.whole import DriverSuite
 from tests.contracts.suites.world import (
     PATIENCE_S,
@@ -66,17 +65,6 @@ class TestKafka(DriverSuite):
                 assert sorted(got["one"] + got["two"]) == list(range(40))
                 assert got["one"]
                 assert got["two"]
-
-    @scenario
-    async def test_a_given_id_is_stored_once(self, world: World, topic: str) -> None:
-        """It is not: the id travels, and the broker does not look for it."""
-        async with world.client() as client:
-            assert not client.capabilities.has_dedup
-            for _ in range(2):
-                assert not (await client.publish(topic, b"x", id="one")).duplicate
-            assert [m.id for m in await client.peek(topic)] == ["one", "one"]
-            with pytest.raises(Unsupported, match=r"on_duplicate.*kafka"):
-                await client.create_topic(unique("orders"), on_duplicate=OnDuplicate.REPLACE)
 
     @scenario
     async def test_an_ack_that_comes_too_late_is_refused_or_harmless(

@@ -19,7 +19,6 @@ from penstock.cli.bench.servers import Server
 from penstock.client.deliveries import Deliveries
 from penstock.client.received import ReceivedMessage
 from penstock.vocabulary.errors import TopicExists, UnknownTopic, Unsupported
-from penstock.vocabulary.policy import OnDuplicate
 from tests.contracts.suites.whole import DriverSuite
 from tests.contracts.suites.world import (
     PATIENCE_S,
@@ -68,7 +67,7 @@ class TestPubSub(DriverSuite):
             described = await client.describe_topic(topic)
             assert (described["partitions"], described["policy"]["max_age_s"]) == (1, 7200)
             assert topic in [row["topic"] for row in await client.topics()]
-            await client.publish(topic, b"x", id="one")
+            await client.publish(topic, b"x")
             assert (await client.describe_topic(topic))["messages"] is None
             await client.delete_topic(topic)
             assert topic not in [row["topic"] for row in await client.topics()]
@@ -192,17 +191,6 @@ class TestPubSub(DriverSuite):
                     message.ack()
                 assert [found[number] for number in range(2_500)] == ids
                 await nothing(deliveries)
-
-    @scenario
-    async def test_a_given_id_is_stored_once(self, world: World, topic: str) -> None:
-        """It is not: the id travels, and the broker is not asked to look for it."""
-        async with world.client() as client:
-            assert not client.capabilities.has_dedup
-            for _ in range(2):
-                assert not (await client.publish(topic, b"x", id="one")).duplicate
-            assert [m.id for m in await client.peek(topic)] == ["one", "one"]
-            with pytest.raises(Unsupported, match=r"on_duplicate.*pubsub"):
-                await client.create_topic(unique("orders"), on_duplicate=OnDuplicate.REPLACE)
 
 
 @pytest.mark.prove

@@ -14,7 +14,7 @@ from penstock.vocabulary.errors import (
     UnknownTopic,
 )
 from penstock.vocabulary.policy import Retry
-from tests.contracts.suites.world import World, first, nothing, scenario, several, until
+from tests.contracts.suites.world import World, first, given, nothing, scenario, several, until
 
 
 class AdministrationSuite:
@@ -31,13 +31,13 @@ class AdministrationSuite:
             described = await client.describe_topic(topic)
             assert (described["partitions"], described["policy"]["max_age_s"]) == (1, 7200)
             assert topic in [row["topic"] for row in await client.topics()]
-            await client.publish(topic, b"x", id="one")
+            await client.publish(topic, b"x", **given(client, "one"))
             assert (await client.describe_topic(topic))["messages"] == 1
             await client.delete_topic(topic)
             assert topic not in [row["topic"] for row in await client.topics()]
             with pytest.raises(UnknownTopic):
                 await client.describe_topic(topic)
-            again = await client.publish(topic, b"y", id="one")
+            again = await client.publish(topic, b"y", **given(client, "one"))
             assert not again.duplicate
             assert [m.body for m in await client.peek(topic)] == [b"y"]
 

@@ -58,6 +58,11 @@ def scenario(function: Callable[[Any, World, str], Coroutine[Any, Any, None]]) -
     return test
 
 
+def given(client: Client, id: str) -> dict[str, str]:
+    """An id for a publish, where the broker takes one."""
+    return {"id": id} if client.capabilities.has_dedup else {}
+
+
 def unique(name: str) -> str:
     """A name no other test uses."""
     return f"{name}-{uuid4().hex[:12]}"

@@ -135,14 +135,6 @@ class TestKubeMq(DriverSuite):
             assert await client.dead_letters(topic, "billing") == []
 
     @scenario
-    async def test_a_given_id_is_stored_once(self, world: World, topic: str) -> None:
-        """It is not: the id travels, and the broker is not asked to look for it."""
-        async with world.client() as client:
-            for _ in range(2):
-                assert not (await client.publish(topic, b"x", id="one")).duplicate
-            assert [m.id for m in await client.peek(topic)] == ["one", "one"]
-
-    @scenario
     async def test_subscriptions_are_created_changed_and_deleted(
         self, world: World, topic: str
     ) -> None:

@@ -22,7 +22,7 @@ class PatientLoad(Load):
 
 def test_a_killed_node_loses_nothing_that_was_confirmed(kafka_cluster: Cluster) -> None:
     url = f"kafka://{kafka_cluster.bootstrap}?topics=3:3&publish_s=60"
-    load = PatientLoad(url, unique("load"), 4_000)
+    load = PatientLoad(url, unique("load"), 2_500)
     startup = ",".join((deploy.HERE / "topics.txt").read_text(encoding="utf-8").split())
 
     async def scenario() -> float:

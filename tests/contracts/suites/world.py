@@ -58,7 +58,7 @@ def scenario(function: Callable[[Any, World, str], Coroutine[Any, Any, None]]) -
     return test
 
 
-def given(client: Client, id: str) -> dict[str, str]:
+def given(client: Client, id: str) -> dict[str, Any]:
     """An id for a publish, where the broker takes one."""
     return {"id": id} if client.capabilities.has_dedup else {}
 

@@ -11,7 +11,6 @@ from penstock.batch.frame import Slice
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.broker.rebuild import pieces
 from penstock.broker.salvage import salvage
-from penstock.broker.units import StoredPart
 from penstock.delivery.counts import unexplained
 from penstock.delivery.units import Claims
 from penstock.journal.memory import ALL_POLICIES, Image, MemoryDisk, Policy
@@ -26,6 +25,7 @@ from penstock.vocabulary.errors import (
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import Unit
+from penstock.vocabulary.stored import Stored
 from penstock.vocabulary.units import Part, UnitWish
 from tests.broker.rig import GENERATED, NAMED, ManualClock, Rig, Worker, claim
 
@@ -44,10 +44,10 @@ def send(rig: Rig, wish: UnitWish, claims: Claims | None = None) -> Pending:
     return pending
 
 
-def commit(rig: Rig, wish: UnitWish, claims: Claims | None = None) -> list[StoredPart]:
+def commit(rig: Rig, wish: UnitWish, claims: Claims | None = None) -> list[Stored]:
     pending = send(rig, wish, claims)
     rig.settle()
-    found: list[StoredPart] = pending.wait()
+    found: list[Stored] = pending.wait()
     return found
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from penstock.broker.administration import Administration
 from penstock.broker.engine import Engine
 from penstock.broker.mailbox import DIRECT, Mailbox, Target
@@ -13,18 +11,8 @@ from penstock.delivery.publish import InFlight
 from penstock.delivery.state import Topic
 from penstock.delivery.units import Claims, Places
 from penstock.vocabulary.message import Durability
+from penstock.vocabulary.stored import Stored
 from penstock.vocabulary.units import UnitWish
-
-
-class StoredPart(msgspec.Struct, frozen=True, gc=False):
-    """Where one batch of a unit is."""
-
-    base: int | None
-    durability: Durability
-    is_duplicate: bool
-    kept: tuple[int, ...] | None = None
-    places: dict[int, int] | None = None
-    marks: tuple[tuple[int | None, str], ...] | None = None
 
 
 class Committing:
@@ -74,9 +62,9 @@ class Committing:
                 engine.dispatch_with_group(consumer.subscription)
         return None
 
-    def _answer(self, places: Places, *, is_retry: bool) -> list[StoredPart]:
+    def _answer(self, places: Places, *, is_retry: bool) -> list[Stored]:
         return [
-            StoredPart(base, self._durability, is_retry or is_duplicate, kept, known)
+            Stored(base, self._durability, is_retry or is_duplicate, kept, known)
             for base, is_duplicate, kept, known in places
         ]
 

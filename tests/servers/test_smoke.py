@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
-import aiomqtt
 import nats
+import paho.mqtt.client as mqtt
 import pytest
 import redis
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from google.cloud import pubsub_v1  # type: ignore[import-untyped]
+from paho.mqtt.enums import CallbackAPIVersion
 
 from penstock.cli.bench import servers
 from penstock.cli.bench.servers import Server
@@ -67,17 +69,27 @@ def test_a_confirmed_message_survives_a_kill_of_redis(tmp_path: Path) -> None:
 
 
 def test_mosquitto(mosquitto: Server) -> None:
-    async def round_trip() -> bytes:
-        topic = unique("topic")
-        async with aiomqtt.Client("127.0.0.1", mosquitto.port) as client:
-            await client.subscribe(topic, qos=1)
-            await client.publish(topic, b"hello", qos=1)
-            async for message in client.messages:
-                assert isinstance(message.payload, bytes)
-                return message.payload
-        raise AssertionError("the messages ended")
+    topic, heard, came = unique("topic"), Event(), Event()
+    bodies: list[bytes] = []
 
-    assert asyncio.run(asyncio.wait_for(round_trip(), PATIENCE_S)) == b"hello"
+    def take(_client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
+        bodies.append(message.payload)
+        came.set()
+
+    client = mqtt.Client(CallbackAPIVersion.VERSION2)
+    client.on_subscribe = lambda *_: heard.set()
+    client.on_message = take
+    client.connect("127.0.0.1", mosquitto.port)
+    client.loop_start()
+    try:
+        client.subscribe(topic, qos=1)
+        assert heard.wait(PATIENCE_S)
+        client.publish(topic, b"hello", qos=1)
+        assert came.wait(PATIENCE_S)
+    finally:
+        client.disconnect()
+        client.loop_stop()
+    assert bodies == [b"hello"]
 
 
 def test_pstest(pstest: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_mosquitto(mosquitto: Server) -> None:
     bodies: list[bytes] = []
 
     def take(_client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
-        bodies.append(message.payload)
+        bodies.append(bytes(message.payload))
         came.set()
 
     client = mqtt.Client(CallbackAPIVersion.VERSION2)

@@ -2,6 +2,7 @@
 
 import ipaddress
 import logging
+import os
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,9 @@ from hypothesis import settings
 from tests.tally import Tally
 
 pytest_plugins = ["tests.servers.fixtures"]
+
+# One process tries gRPC and later starts Java: a fork while gRPC's threads run may end the child.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 settings.register_profile("core", deadline=None, max_examples=100)
 settings.register_profile("prove", deadline=None, max_examples=5_000)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from penstock.batch import encode_columns, encode_many, encode_one
 from penstock.batch.encode import Columns
 from penstock.batch.format import IDS, assemble
-from penstock.batch.given import given_ids, messages_in
+from penstock.batch.given import given_ids, is_copied, messages_in
 from penstock.vocabulary.errors import MalformedBatch
 from penstock.vocabulary.message import Message
 
@@ -34,13 +34,13 @@ def test_a_message_may_be_an_id_and_nothing_else() -> None:
     assert given_ids(encode_many([b"a", b"b"])) is None
 
 
-def test_copies_keep_their_ids_and_pass_the_window() -> None:
+def test_copies_say_when_they_were_published_and_keep_their_ids() -> None:
     columns = Columns(bodies=[b"a"], ids=["x"], priorities=[1], published_at=[5])
-    assert given_ids(encode_columns(columns)) is None
+    assert is_copied(encode_columns(columns))
+    assert given_ids(encode_columns(columns)) == ["x"]
     columns.published_at = None
-    assert given_ids(encode_columns(columns)) == ["x"]
-    columns.attempts = [3]
-    assert given_ids(encode_columns(columns)) == ["x"]
+    assert not is_copied(encode_columns(columns))
+    assert not any(is_copied(encode_columns(columns)[:length]) for length in range(30))
 
 
 @pytest.mark.parametrize("batch", [b"", b"\1\0", encode_one(None), encode_one(None, key="k")])

@@ -84,12 +84,7 @@ def replaced_early() -> Planting:
 @sabotage("M52", "what a redrive brings back counts as a known id at its new place",
           stages.crash(given.ids_of_dead_letters))  # fmt: skip
 def redriven_ids() -> Planting:
-    original = unique.remember
-
-    def remember(partition: Any, record: Any) -> None:
-        original(partition, msgspec.structs.replace(record, publisher=b"\1" * 16))
-
-    return patch(apply, "remember", remember)
+    return patch(unique, "is_copied", lambda _batch: False)
 
 
 # -- order and times ------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.batch import encode_many
+from penstock.batch import encode_columns, encode_many
+from penstock.batch.encode import Columns
 from penstock.delivery.dedup import Window
 from penstock.delivery.pending import Pending
 from penstock.delivery.state import Partition
@@ -100,7 +101,8 @@ def test_a_message_known_since_it_was_decided_is_not_remembered_twice(
 
 
 def test_what_the_broker_moves_is_not_given(partition: Partition) -> None:
-    remember(partition, record("a", publisher=NOBODY))
+    batch = encode_columns(Columns(bodies=[b"x"], ids=["a"], published_at=[NOW]))
+    remember(partition, Published(1, 0, 0, 1, NOBODY, 0, 0, NOW, batch))
     assert partition.seen is None
 
 

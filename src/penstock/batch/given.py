@@ -14,8 +14,7 @@ _IDS: Final = msgspec.msgpack.Decoder(list[str | None])
 def given_ids(batch: bytes) -> list[str | None] | None:
     """The id of each message, None where it has none; None when no message has one.
 
-    Copies keep their ids and pass the window of ids: a batch that says when its messages were
-    first published gives none. Raises MalformedBatch.
+    Raises MalformedBatch.
     """
     try:
         span = _find(batch)
@@ -26,25 +25,35 @@ def given_ids(batch: bytes) -> list[str | None] | None:
         raise MalformedBatch(f"the ids of the batch cannot be decoded: {error}") from error
 
 
+def is_copied(batch: bytes) -> bool:
+    """True when a batch says when its messages were first published: they were, elsewhere.
+
+    Copies keep their ids and pass the window of ids, which is for what a publisher gives twice.
+    """
+    first = layout.HEADER.size
+    if len(batch) < first:
+        return False
+    end = min(first + layout.ENTRY_BYTES * layout.HEADER.unpack_from(batch)[2], len(batch))
+    entries = range(first, end - layout.ENTRY_BYTES + 1, layout.ENTRY_BYTES)
+    return any(layout.ENTRY.unpack_from(batch, at)[0] == layout.PUBLISHED_AT for at in entries)
+
+
 def messages_in(batch: bytes) -> int:
     """How many messages a batch says it has, stored or not."""
     return int(layout.HEADER.unpack_from(batch)[3])
 
 
 def _find(batch: bytes) -> tuple[int, int] | None:
-    """Where the column of ids lies, if it counts; kinds rise, so that few are looked at."""
+    """Where the column of ids lies; kinds rise, so that few entries are looked at."""
     if len(batch) < layout.HEADER.size:
         return None
     columns = layout.HEADER.unpack_from(batch)[2]
     at = layout.HEADER.size
     start = at + layout.ENTRY_BYTES * columns
-    found: tuple[int, int] | None = None
     for _ in range(columns):
         kind, length = layout.ENTRY.unpack_from(batch, at)
-        if kind == layout.IDS:
-            found = (start, start + length)
-        elif kind > layout.IDS and (found is None or kind >= layout.PUBLISHED_AT):
-            return None if kind == layout.PUBLISHED_AT else found
+        if kind >= layout.IDS:
+            return (start, start + length) if kind == layout.IDS else None
         start += length
         at += layout.ENTRY_BYTES
-    return found
+    return None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.batch.given import given_ids
+from penstock.batch.given import given_ids, is_copied
 from penstock.delivery.homes import known_elsewhere
 from penstock.delivery.replace import decide_replace
 from penstock.delivery.state import Partition, Publisher
@@ -51,7 +51,7 @@ def decide_publish(
     known = partition.publishers.get(publisher) if partition.publishers else None
     if not is_plain(batch):
         ids = given_ids(batch)
-        if ids is not None:
+        if ids is not None and (replaces(partition) or not is_copied(batch)):
             source = (publisher, epoch, sequence)
             return _decide_given(partition, batch, ids, count, source, known, now_wall)
     if known is not None and epoch == known.epoch and sequence > known.decided:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from penstock.batch.given import given_ids
+from penstock.batch.given import given_ids, is_copied
 from penstock.delivery.dedup import Hashes, Numbers, Window, are_different, hashes, hashes_of_all
 from penstock.delivery.pending import Pending
 from penstock.delivery.replace import remember_pending
@@ -109,11 +109,11 @@ def places_of(window: Window, ids: Sequence[str | None], now_wall: int) -> dict[
 def remember(partition: Partition, record: Published) -> None:
     """A batch with more than bodies is durable: its given ids are known from now on.
 
-    What only the broker moves, such as a redriven message, never counts as given again.
+    Copies, such as a redriven message, never count as given again.
     """
     is_replacing = replaces(partition)
     if not is_replacing:
-        if not any(record.publisher):
+        if is_copied(record.batch):
             return
         seen = partition.seen
         if isinstance(seen, Window) and record.base < seen.decided:

@@ -6,6 +6,7 @@ that is done again knows whether its messages are out: exactly once, from Kafka 
 
 import json
 import re
+import time
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -21,6 +22,13 @@ RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 """A refused reading may be larger than its record was: its reasons travel with it."""
 RESERVED: Final = ("penstock-", "nats-", "body")
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+MOVING: Final = (
+    "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "NOT_COORDINATOR",
+    "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS",
+)  # fmt: skip
+"""What Kafka says for a moment, when a topic is new or a node is gone."""
+MOVING_S: Final = 0.1
 
 Offsets = dict[int, int]
 Record = tuple[str, str, Message]
@@ -196,11 +204,16 @@ class KafkaLink:
         )  # fmt: skip
 
     def _asked(self, ask: Any, *given: Any, **options: Any) -> Any:
-        """What Kafka answers. Raises Unavailable, with what it says."""
-        try:
-            return ask(*given, **options)
-        except self._kafka.KafkaException as error:
-            raise Unavailable(f"{self._text} does not answer: {error.args[0].str()}") from error
+        """What Kafka answers; leaders that move are waited for. Raises Unavailable."""
+        ends = time.monotonic() + ASK_S
+        while True:
+            try:
+                return ask(*given, **options)
+            except self._kafka.KafkaException as error:
+                told = error.args[0]
+                if told.name() not in MOVING or time.monotonic() > ends:
+                    raise Unavailable(f"{self._text} does not answer: {told.str()}") from error
+            time.sleep(MOVING_S)
 
 
 def sealed(id: str, message: Message) -> list[tuple[str, bytes]]:

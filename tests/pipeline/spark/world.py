@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 
 from penstock.client.client import connect
 from penstock.pipeline.flow import ensure_topic
 from penstock.pipeline.spark import session
+from penstock.pipeline.spark.refusals import SessionFailed
 from penstock.vocabulary.message import Message
 
 ROOT = Path(__file__).parents[3]
@@ -62,11 +64,23 @@ def serving(folder: Path) -> Iterator[str]:
 def sparking(*jars: str) -> Iterator[Any]:
     """A session; it ends with the block, and its Java too."""
     os.environ["PYTHONPATH"] = ENVIRONMENT["PYTHONPATH"]
-    spark = session.start(OPTIONS, jars, name="tests")
+    # Nothing of ours runs between fork and exec: in a process where gRPC's threads run, Java would
+    # sometimes not even begin.
+    with patch.object(java_gateway, "Popen", begin_java):
+        try:
+            spark = session.start(OPTIONS, jars, name="tests")
+        except SessionFailed:
+            spark = session.start(OPTIONS, jars, name="tests")
     try:
         yield spark
     finally:
         end_spark(spark)
+
+
+def begin_java(command: list[str], **options: Any) -> "subprocess.Popen[bytes]":
+    """Starts Java in a process group of its own, so that Ctrl-C does not reach it."""
+    options.pop("preexec_fn", None)
+    return subprocess.Popen(command, process_group=0, **options)
 
 
 def end_spark(spark: Any) -> None:

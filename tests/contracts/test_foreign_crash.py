@@ -16,6 +16,7 @@ from penstock.cli.bench import servers
 from penstock.cli.bench.servers import Server
 from penstock.vocabulary.errors import PenstockError
 from penstock.vocabulary.message import Durability
+from tests.contracts.soak import Soak
 from tests.contracts.suites.world import PATIENCE_S, unique
 from tests.servers.fixtures import starting
 
@@ -162,33 +163,12 @@ def test_the_messages_of_a_killed_consumer_are_taken_over(own: tuple[str, Server
 def test_a_soak_leaves_nothing_unexplained(own: tuple[str, Server]) -> None:
     url, _ = own
     topic, total = unique("soak"), 5_000
-    outcome: Counter[str] = Counter()
-
-    async def work(client: penstock.Client, done: asyncio.Event) -> None:
-        retry = penstock.Retry(first_s=0.02, max_s=0.1, max_attempts=3)
-        async with client.subscribe(topic, "work", credit=200, retry=retry) as deliveries:
-            while not done.is_set():
-                message = await deliveries.receive(timeout_s=0.2)
-                if message is None:
-                    continue
-                number = int(message.body or b"")
-                if number % 50 == 7:
-                    message.reject("never")
-                    outcome["rejected"] += 1
-                elif number % 10 == 3 and message.attempt == 1:
-                    message.nack(delay_s=0.05)
-                    outcome["nacked"] += 1
-                else:
-                    message.ack()
-                    outcome["acked"] += 1
-                if outcome["acked"] + outcome["rejected"] >= total:
-                    done.set()
+    soaked = Soak(topic, total)
 
     async def scenario() -> None:
         async with penstock.connect(url) as one, penstock.connect(url) as two:
-            done = asyncio.Event()
             await one.create_subscription(topic, "work")
-            workers = [asyncio.create_task(work(client, done)) for client in (one, one, two)]
+            workers = [asyncio.create_task(soaked.work(client)) for client in (one, one, two)]
             for low in range(0, total, 500):
                 await one.publish_many(topic, [str(number) for number in range(low, low + 500)])
             await asyncio.wait_for(asyncio.gather(*workers), 100)
@@ -198,8 +178,8 @@ def test_a_soak_leaves_nothing_unexplained(own: tuple[str, Server]) -> None:
             assert (row["waiting"] or 0, row["leased"]) == (0, 0), row
 
     asyncio.run(scenario())
-    assert outcome["acked"] + outcome["rejected"] == total
-    assert outcome["rejected"] == total // 50
+    assert soaked.outcome["acked"] + soaked.outcome["rejected"] == total
+    assert soaked.outcome["rejected"] == total // 50
 
 
 @pytest.mark.parametrize("kind", KINDS)

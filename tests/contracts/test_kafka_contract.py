@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 import penstock
 from penstock.cli.bench import servers
 from penstock.vocabulary.errors import AckRefused, Unavailable, Unsupported
+from tests.contracts.soak import RETRY, Soak
 from tests.contracts.suites.whole import DriverSuite
 from tests.contracts.suites.world import (
     PATIENCE_S,
@@ -110,35 +110,12 @@ def test_the_program_of_the_readme(kafka_server: Cluster, tmp_path: Path) -> Non
 def test_a_soak_leaves_nothing_unexplained(kafka_server: Cluster) -> None:
     url = f"kafka://{kafka_server.bootstrap}?topics=4:1"
     topic, total = unique("soak"), 5_000
-    outcome: Counter[str] = Counter()
-
-    async def work(client: penstock.Client, done: asyncio.Event) -> None:
-        retry = penstock.Retry(first_s=0.02, max_s=0.1, max_attempts=3)
-        async with client.subscribe(topic, "work", credit=200, retry=retry) as deliveries:
-            while not done.is_set():
-                message = await deliveries.receive(timeout_s=0.2)
-                if message is None:
-                    continue
-                number = int(message.body or b"")
-                if number % 50 == 7:
-                    message.reject("never")
-                    outcome["rejected"] += 1
-                elif number % 10 == 3 and message.attempt == 1:
-                    message.nack(delay_s=0.05)
-                    outcome["nacked"] += 1
-                else:
-                    message.ack()
-                    outcome["acked"] += 1
-                if outcome["acked"] + outcome["rejected"] >= total:
-                    done.set()
+    soaked = Soak(topic, total)
 
     async def soak() -> None:
         async with penstock.connect(url) as one, penstock.connect(url) as two:
-            done = asyncio.Event()
-            await one.create_subscription(
-                topic, "work", retry=penstock.Retry(first_s=0.02, max_s=0.1, max_attempts=3)
-            )
-            workers = [asyncio.create_task(work(client, done)) for client in (one, two)]
+            await one.create_subscription(topic, "work", retry=RETRY)
+            workers = [asyncio.create_task(soaked.work(client)) for client in (one, two)]
 
             async def are_two() -> bool:
                 [row] = await one.subscriptions(topic)
@@ -154,9 +131,9 @@ def test_a_soak_leaves_nothing_unexplained(kafka_server: Cluster) -> None:
             assert (row["waiting"], row["leased"]) == (0, 0), row
 
     asyncio.run(soak())
-    assert outcome["acked"] + outcome["rejected"] == total
-    assert outcome["rejected"] == total // 50
-    assert outcome["nacked"] == total // 10
+    assert soaked.outcome["acked"] + soaked.outcome["rejected"] == total
+    assert soaked.outcome["rejected"] == total // 50
+    assert soaked.outcome["nacked"] == total // 10
 
 
 def test_a_server_that_is_not_there_is_named_with_the_time_it_was_tried() -> None:

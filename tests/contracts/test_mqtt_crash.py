@@ -12,6 +12,7 @@ import penstock
 from penstock.cli.bench.servers import Server
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import Retry
+from tests.contracts.soak import Soak
 from tests.contracts.suites.world import PATIENCE_S, unique, until
 from tests.servers import emulators
 from tests.servers.fixtures import starting
@@ -146,33 +147,12 @@ def test_a_soak_leaves_nothing_unexplained(
 ) -> None:
     url, _ = own
     topic = unique("soak")
-    outcome: Counter[str] = Counter()
-
-    async def work(client: penstock.Client, done: asyncio.Event) -> None:
-        retry = Retry(first_s=0.02, max_s=0.1, max_attempts=3)
-        async with client.subscribe(topic, "work", credit=200, retry=retry) as deliveries:
-            while not done.is_set():
-                message = await deliveries.receive(timeout_s=0.2)
-                if message is None:
-                    continue
-                number = int(message.body or b"")
-                if number % 50 == 7:
-                    message.reject("never")
-                    outcome["rejected"] += 1
-                elif number % 10 == 3 and message.attempt == 1:
-                    message.nack(delay_s=0.05)
-                    outcome["nacked"] += 1
-                else:
-                    message.ack()
-                    outcome["acked"] += 1
-                if outcome["acked"] + outcome["rejected"] >= total:
-                    done.set()
+    soaked = Soak(topic, total)
 
     async def scenario() -> None:
         full = f"{url}?dead=file:{tmp_path / 'dead'}"
         async with penstock.connect(full) as one, penstock.connect(full) as two:
-            done = asyncio.Event()
-            workers = [asyncio.create_task(work(client, done)) for client in (one, one, two)]
+            workers = [asyncio.create_task(soaked.work(client)) for client in (one, one, two)]
 
             async def are_there() -> bool:
                 rows = await one.subscriptions(topic) if topic in await names(one) else []
@@ -188,5 +168,5 @@ def test_a_soak_leaves_nothing_unexplained(
         return {row["topic"] for row in await client.topics()}
 
     asyncio.run(scenario())
-    assert outcome["acked"] + outcome["rejected"] == total
-    assert (outcome["rejected"], outcome["nacked"]) == (total // 50, total // 10)
+    assert soaked.outcome["acked"] + soaked.outcome["rejected"] == total
+    assert (soaked.outcome["rejected"], soaked.outcome["nacked"]) == (total // 50, total // 10)

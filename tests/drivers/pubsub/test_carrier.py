@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +20,7 @@ from penstock.vocabulary.errors import (
     Unsupported,
 )
 from penstock.vocabulary.message import Durability
+from tests.contracts.soak import Soak
 from tests.contracts.suites.world import first, nothing, several, unique, until
 from tests.servers import emulators
 from tests.servers.fixtures import starting
@@ -278,39 +278,15 @@ def test_an_emulator_that_restarts_forgets_and_the_client_says_so(tmp_path: Any)
 
 def test_a_soak_leaves_nothing_unexplained(pstest: Server) -> None:
     topic, total = unique("soak"), 5_000
-    outcome: Counter[str] = Counter()
-    seen: Counter[int] = Counter()
-
-    async def work(client: penstock.Client, done: asyncio.Event) -> None:
-        retry = penstock.Retry(first_s=0.02, max_s=0.1, max_attempts=3)
-        async with client.subscribe(topic, "work", credit=200, retry=retry) as deliveries:
-            while not done.is_set():
-                message = await deliveries.receive(timeout_s=0.2)
-                if message is None:
-                    continue
-                number = int(message.body or b"")
-                if number % 50 == 7:
-                    message.reject("never")
-                    outcome["rejected"] += 1
-                elif number % 10 == 3 and message.attempt == 1:
-                    message.nack(delay_s=0.05)
-                    outcome["nacked"] += 1
-                    continue
-                else:
-                    message.ack()
-                    outcome["acked"] += 1
-                seen[number] += 1
-                if outcome["acked"] + outcome["rejected"] >= total:
-                    done.set()
+    soaked = Soak(topic, total)
 
     async def scenario() -> None:
         async with (
             penstock.connect(url_of(pstest)) as one,
             penstock.connect(url_of(pstest)) as two,
         ):
-            done = asyncio.Event()
             await one.create_subscription(topic, "work")
-            workers = [asyncio.create_task(work(client, done)) for client in (one, one, two)]
+            workers = [asyncio.create_task(soaked.work(client)) for client in (one, one, two)]
             for low in range(0, total, 500):
                 await one.publish_many(topic, [str(number) for number in range(low, low + 500)])
             await asyncio.wait_for(asyncio.gather(*workers), 100)
@@ -320,8 +296,8 @@ def test_a_soak_leaves_nothing_unexplained(pstest: Server) -> None:
                 await nothing(deliveries)
 
     asyncio.run(scenario())
-    assert seen == dict.fromkeys(range(total), 1)
-    assert (outcome["nacked"], outcome["rejected"]) == (total // 10, total // 50)
+    assert soaked.seen == dict.fromkeys(range(total), 1)
+    assert (soaked.outcome["nacked"], soaked.outcome["rejected"]) == (total // 10, total // 50)
 
 
 class Proxy:

@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
@@ -235,10 +235,7 @@ def measure(kind: str, rounds: int) -> dict[str, float]:
         servers.running(make(Path(folder))) as server,
     ):
         url = f"{kind}://{server.address}"
-        work: Callable[[], Awaitable[dict[str, float]]] = lambda: compared(  # noqa: E731
-            sdk(url), Ours(url), rounds
-        )
-        return uvloop.run(work())  # type: ignore[arg-type]  # a coroutine
+        return uvloop.run(compared(sdk(url), Ours(url), rounds))
 
 
 def main(words: list[str]) -> int:

@@ -1,5 +1,6 @@
 """A connection to Kafka: sends, administers subscriptions, and opens consumers."""
 
+import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -183,14 +184,14 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
                 count = await self.partitions_of(topic)
                 by_name[kafka_name(topic)] = topic
                 places += [(kafka_name(topic), part) for part in range(count)]
-        futures: dict[str, Any] = {}
-        for group in groups if places else ():
-            listed = [TopicPartition(name, part) for name, part in places]
-            asked = ConsumerGroupTopicPartitions(group, listed)
-            futures |= self.link.admin.list_consumer_group_offsets([asked])
+        listed = [TopicPartition(name, part) for name, part in places]
+        asked = [ConsumerGroupTopicPartitions(group, listed) for group in groups if places]
+        list_offsets = self.link.admin.list_consumer_group_offsets
+        answers = await asyncio.gather(*(self.link.ask_group(list_offsets, [g]) for g in asked))
         found: dict[tuple[str, str], dict[int, Remembered]] = {}
-        for group, future in futures.items():
-            for place in (await self.link.ask(future)).topic_partitions:
+        for answer in answers:
+            group = answer.group_id
+            for place in answer.topic_partitions:
                 if place.offset >= 0 and place.error is None:
                     parts = found.setdefault((group, by_name[place.topic]), {})
                     parts[place.partition] = remembered(place.offset, place.metadata)
@@ -203,8 +204,7 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
     async def _members(self, group: str, topic: str) -> list[str]:
         """The client ids of the consumers that have partitions of this topic."""
         name = kafka_name(topic)
-        (future,) = self.link.admin.describe_consumer_groups([group]).values()
-        told = await self.link.ask(future)
+        told = await self.link.ask_group(self.link.admin.describe_consumer_groups, [group])
         return [
             member.client_id
             for member in told.members
@@ -261,8 +261,7 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
         name = kafka_name(topic)
         places = [TopicPartition(name, p, at, metadata=said) for p, (at, said) in placed.items()]
         asked = ConsumerGroupTopicPartitions(group, places)
-        (future,) = self.link.admin.alter_consumer_group_offsets([asked]).values()
-        told = await self.link.ask(future)
+        told = await self.link.ask_group(self.link.admin.alter_consumer_group_offsets, [asked])
         wrong = next((each.error for each in told.topic_partitions if each.error), None)
         if wrong is None:
             return

@@ -63,6 +63,8 @@ sdk_log = logging.getLogger("penstock.drivers.kafka.sdk")
 
 POLL_S: Final = 0.2
 ASK_S: Final = 10.0
+COORDINATOR_S: Final = 15.0
+COORDINATOR_TRIES: Final = 4
 WORKERS: Final = 8
 BATCH_SLACK: Final = 1_024
 _PENSTOCK: Final = {
@@ -215,6 +217,22 @@ class Link:
             return await asyncio.wrap_future(future)
         except KafkaException as error:
             raise self._refusal or translated(error, self.where) from error
+
+    async def ask_group(self, call: Callable[..., Mapping[str, Any]], *args: Any) -> Any:
+        """What a group's coordinator answers to a question that may be put again.
+
+        The first question makes a new cluster create the topic its groups are kept in, and the
+        library may wait for a coordinator it has not heard of until it is asked once more.
+        """
+        for tries_left in reversed(range(COORDINATOR_TRIES)):
+            (future,) = call(*args, request_timeout=COORDINATOR_S).values()
+            try:
+                return await asyncio.wrap_future(future)
+            except KafkaException as error:
+                is_late = error.args[0].code() == KafkaError._TIMED_OUT  # noqa: SLF001
+                if self._refusal or not is_late or not tries_left:
+                    raise self._refusal or translated(error, self.where) from error
+        raise AssertionError("the last try returns or raises")
 
     async def run(self, call: Callable[..., Any], *args: Any) -> Any:
         """A call of the library that blocks, in a thread."""

@@ -8,6 +8,7 @@ two owners one loses and finds itself fenced.
 import asyncio
 from base64 import b64encode
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -109,10 +110,11 @@ class KafkaReaders:
         asked = [TopicPartition(kafka, part) for part in range(await self.partitions_of(topic))]
         group = READER + name
         for _ in range(TRIES_MAX):
-            (future,) = self.link.admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, asked)], require_stable=True
-            ).values()
-            told = {each.partition: each for each in (await self.link.ask(future)).topic_partitions}
+            answer = await self.link.ask_group(
+                partial(self.link.admin.list_consumer_group_offsets, require_stable=True),
+                [ConsumerGroupTopicPartitions(group, asked)],
+            )
+            told = {each.partition: each for each in answer.topic_partitions}
             if all(each.error is None for each in told.values()):
                 break
             await asyncio.sleep(PAUSE_S)  # a transaction is not quite finished

@@ -43,6 +43,14 @@ def test_memory_loss_and_silence_are_problems() -> None:
     assert "log says nothing" in _changed(reasons=[]).problems[0]
 
 
+def test_turns_count_together_by_their_medians() -> None:
+    turns = [GOOD, _changed(p99=0.1, opened=1, ended=0, lost=2), _changed(alone_p99=0.003)]
+    whole = hostile.together(turns)
+    assert (whole.p99, whole.alone_p99) == (0.004, 0.002)
+    assert (whole.opened, whole.ended, whole.lost) == (121, 120, 2)
+    assert "log says nothing" in hostile.together([GOOD, _changed(reasons=[])]).problems[0]
+
+
 def test_reasons_are_found_in_a_log() -> None:
     log = "a INFO ready\nb WARNING x: dropped: slow\nb WARNING x: dropped: slow\n"
     assert hostile.reasons_in(log) == ["b WARNING x: dropped: slow"]

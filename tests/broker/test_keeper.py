@@ -5,7 +5,7 @@ import pytest
 from penstock.batch import Batch, encode_many
 from penstock.broker.keeper import DEAD_RETRY_MS, KeeperState
 from penstock.broker.mailbox import DIRECT, Pending
-from penstock.journal.journal import SEGMENT_PREFIX
+from penstock.journal.segment import SEGMENT_PREFIX
 from penstock.vocabulary.message import Message, render_id
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy
 from penstock.vocabulary.records import Cause, Copied, Record
@@ -59,11 +59,28 @@ def test_a_snapshot_is_due_after_enough_log_but_not_within_a_second(rig: Rig) ->
     assert rig.keeper.is_snapshot_due()
 
 
-def test_a_snapshot_is_due_when_two_segments_wait_for_it(rig: Rig) -> None:
+def test_a_snapshot_is_due_while_a_segment_waits_for_it(rig: Rig) -> None:
     worker = fill(rig, 30)
     ack_except(rig, worker)
     rig.clock.advance(1)
-    assert rig.journal.waiting_segments() >= 2
+    for _ in range(2):
+        assert rig.journal.waiting_segments()
+        assert rig.keeper.is_snapshot_due()
+        rig.keeper.snapshot()
+        assert not rig.keeper.is_snapshot_due()
+        rig.clock.advance(1)
+    rig.journal.free_segments()
+    assert not rig.journal.waiting_segments()
+    assert not rig.keeper.is_snapshot_due()
+
+
+def test_after_a_slow_snapshot_there_is_a_longer_pause(rig: Rig) -> None:
+    worker = fill(rig, 30)
+    ack_except(rig, worker)
+    rig.keeper.state.snapshot_ms = 700
+    rig.clock.advance(6.9)
+    assert not rig.keeper.is_snapshot_due()
+    rig.clock.advance(0.1)
     assert rig.keeper.is_snapshot_due()
 
 

@@ -327,10 +327,10 @@ def rounds_of_spares(rig: Rig, count: int, between: Callable[[], object]) -> Non
 def test_a_segment_is_made_ready_when_the_active_one_fills() -> None:
     rig = Rig()
     rounds_of_spares(rig, 1, lambda: None)
-    assert rig.journal.spares == []
+    assert rig.journal.spares.files == []
     rig.publish("orders", bytes(1500))
     rounds_of_spares(rig, 3, lambda: None)
-    assert len(rig.journal.spares) == 1
+    assert len(rig.journal.spares.files) == 1
 
 
 def test_two_segments_are_made_ready_while_the_log_goes_fast() -> None:
@@ -339,7 +339,7 @@ def test_two_segments_are_made_ready_while_the_log_goes_fast() -> None:
     sizes: list[int] = []
 
     def publish_much() -> None:
-        sizes.append(len(rig.journal.spares))
+        sizes.append(len(rig.journal.spares.files))
         rig.publish("orders", bytes(3000))
 
     rounds_of_spares(rig, 4, publish_much)
@@ -351,7 +351,7 @@ def test_no_segment_is_made_ready_after_a_failure() -> None:
     rig.publish("orders", bytes(1500))
     rig.journal.failed = StoreFailed("gone")
     rounds_of_spares(rig, 2, lambda: None)
-    assert rig.journal.spares == []
+    assert rig.journal.spares.files == []
 
 
 def test_the_keeper_takes_snapshots_when_due_and_gives_segments_back() -> None:

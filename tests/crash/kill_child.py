@@ -260,7 +260,7 @@ def main() -> None:
     """Arguments: folder, history file, plan as JSON."""
     folder, history, plan = sys.argv[1:]
     # Everything that takes its time in use happens often here.
-    vars(keeper).update(SNAPSHOT_S_MIN=40, SNAPSHOT_S_MAX=150)
+    vars(keeper).update(SNAPSHOT_MS_MIN=40, SNAPSHOT_MS_MAX=150)
     vars(threads).update(KEEPER_S=0.01, IDLE_MARK_S=0.01)
     child = Child(Path(folder), Path(history), json.loads(plan))
     if child.plan["fail_sync"]:

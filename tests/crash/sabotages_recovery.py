@@ -108,9 +108,9 @@ def clean_for_ever() -> Planting:
 @sabotage("M19", "recovery removes files it does not need", stages.crash(keeping.recycled_segment))
 def tidy_recovery() -> Planting:
     def remove(_: None, self: _Recovery) -> None:
-        for file in self.journal.spares:
+        for file in self.journal.spares.files:
             self.journal.disk.unlink(file.name)
-        self.journal.spares.clear()
+        self.journal.spares.files.clear()
 
     return after(_Recovery, "_finish", remove)
 

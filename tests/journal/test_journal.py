@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from penstock.journal import group, snapshot
-from penstock.journal.journal import SEGMENT_PREFIX, Journal, rescan
+from penstock.journal.journal import Journal, rescan
 from penstock.journal.memory import MemoryDisk, Op, Verb
 from penstock.journal.record import encode
-from penstock.journal.segment import FIRST_GROUP, decode_header
+from penstock.journal.segment import FIRST_GROUP, SEGMENT_PREFIX, decode_header
 from penstock.vocabulary.errors import RecordDamaged, StoreFailed
 from penstock.vocabulary.records import Copied, Outcome, Published, Record, Settled, Started, Unit
 from tests.journal.store import KEY, SETTINGS, message, open_store, write
@@ -279,35 +279,35 @@ def test_segments_grow_from_the_smallest_to_the_largest(disk: MemoryDisk) -> Non
 def test_a_prepared_segment_is_used_for_the_next_roll(disk: MemoryDisk, journal: Journal) -> None:
     write(journal, message(0))
     journal.prepare_spare()
-    assert len(journal.spares) == 1
-    name = journal.spares[0].name
+    assert len(journal.spares.files) == 1
+    name = journal.spares.files[0].name
     fill(journal, 1)
     assert journal.index.segments[2].file.name == name
-    assert journal.spares == []
+    assert journal.spares.files == []
 
 
 def test_one_prepared_segment_is_enough(journal: Journal) -> None:
     journal.prepare_spare()
     journal.prepare_spare()
-    assert len(journal.spares) == 1
+    assert len(journal.spares.files) == 1
 
 
 def test_as_many_segments_are_prepared_as_are_asked_for(journal: Journal) -> None:
     for _ in range(4):
         journal.prepare_spare(2)
-    assert len(journal.spares) == 2
+    assert len(journal.spares.files) == 2
 
 
 def test_with_little_space_left_no_segment_is_prepared(disk: MemoryDisk, journal: Journal) -> None:
     disk.free = SETTINGS.reserve_bytes + SETTINGS.segment_bytes_min - 1
     journal.prepare_spare()
-    assert journal.spares == []
+    assert journal.spares.files == []
 
 
 def test_a_prepared_segment_is_written_full_of_zeros(disk: MemoryDisk) -> None:
     journal, _ = open_store(disk, msgspec.structs.replace(SETTINGS, is_zeroing=True))
     journal.prepare_spare()
-    file = journal.spares[0]
+    file = journal.spares.files[0]
     written = [op.length for op in disk.trace if op.verb is Verb.WRITE and op.file == file.name]
     assert sum(written) == file.size
 
@@ -357,7 +357,7 @@ def test_given_back_segments_become_spares_up_to_a_number_and_are_removed_beyond
     take_snapshot(journal)
     take_snapshot(journal)
     assert journal.free_segments() == 4
-    assert len(journal.spares) == SETTINGS.spare_count == 2
+    assert len(journal.spares.files) == SETTINGS.spare_count == 2
     files = [name for name in disk.names() if name.startswith(SEGMENT_PREFIX)]
     assert len(files) == 3
 
@@ -368,7 +368,7 @@ def test_a_segment_used_again_shows_nothing_of_its_earlier_life(journal: Journal
     take_snapshot(journal)
     take_snapshot(journal)
     journal.free_segments()
-    used = {file.name for file in journal.spares}
+    used = {file.name for file in journal.spares.files}
     offset = end
     while journal.last_sequence < 5:
         write(journal, message(offset, 1, 300))

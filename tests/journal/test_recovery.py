@@ -8,10 +8,10 @@ import pytest
 
 from penstock.journal import group, snapshot, superblock
 from penstock.journal.disk import FolderDisk
-from penstock.journal.journal import SEGMENT_PREFIX, Journal
+from penstock.journal.journal import Journal
 from penstock.journal.memory import Crashed, Image, MemoryDisk, Op, Verb
 from penstock.journal.record import encode
-from penstock.journal.segment import FIRST_GROUP, FORMAT_MAJOR, decode_header
+from penstock.journal.segment import FIRST_GROUP, FORMAT_MAJOR, SEGMENT_PREFIX, decode_header
 from penstock.vocabulary.errors import (
     NotAStore,
     StoreDamaged,
@@ -203,7 +203,7 @@ def test_a_number_is_never_used_twice_for_a_snapshot_or_a_segment_file() -> None
     image = {**with_snapshots(2).image(), f"{SEGMENT_PREFIX}00000077": bytes(4096)}
     journal, _ = open_store(MemoryDisk.from_image(image))
     assert journal.next_snapshot == 3
-    assert journal.next_file == 78
+    assert journal.spares.next_number == 78
 
 
 # -- torn tails --------------------------------------------------------------------------------
@@ -569,7 +569,7 @@ def test_an_unused_file_of_zeros_is_a_spare() -> None:
     image = dict(made(2).image())
     image[f"{SEGMENT_PREFIX}00000009"] = bytes(4096)
     journal, _, _ = reopened(image)
-    assert [file.name for file in journal.spares] == [f"{SEGMENT_PREFIX}00000009"]
+    assert [file.name for file in journal.spares.files] == [f"{SEGMENT_PREFIX}00000009"]
 
 
 def test_a_file_with_an_unknown_content_is_left_alone() -> None:
@@ -577,7 +577,7 @@ def test_a_file_with_an_unknown_content_is_left_alone() -> None:
     name = f"{SEGMENT_PREFIX}00000009"
     image[name] = b"\x99" * 4096
     journal, _, disk = reopened(image)
-    assert journal.spares == []
+    assert journal.spares.files == []
     assert disk.image()[name] == image[name]
     assert any(name in note for note in journal.report.notes)
 

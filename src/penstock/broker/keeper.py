@@ -17,8 +17,10 @@ from penstock.journal.segment import Segment
 from penstock.vocabulary.errors import DeadLetterFull, StorageError
 from penstock.vocabulary.records import Copied, Lost
 
-SNAPSHOT_S_MAX: Final = 60_000
-SNAPSHOT_S_MIN: Final = 1_000
+SNAPSHOT_MS_MAX: Final = 60_000
+SNAPSHOT_MS_MIN: Final = 1_000
+SNAPSHOT_PAUSE: Final = 10
+"""So many times as long as a snapshot took, none follows: large states are not written all day."""
 COPY_COUNT_MAX: Final = 1_000
 COPY_BYTES_MAX: Final = 1024 * 1024
 DEAD_COUNT_MAX: Final = 100
@@ -32,6 +34,8 @@ class KeeperState(msgspec.Struct):
 
     snapshot_at: int = 0
     snapshot_end: int = 0
+    snapshot_ms: int = 0
+    """How long the last one took."""
     dead_retry_at: int = 0
     blocked: str = ""
     """Why dead letters wait, or empty."""
@@ -52,24 +56,27 @@ class Keeper:
         """Takes a snapshot now."""
         engine = self.engine
         with self._snapshotting:
+            began = engine.clock.now()
             with engine.lock:
                 draft = engine.journal.begin_snapshot(engine.applied_end, engine.applied_records)
             engine.journal.finish_snapshot(draft, pieces(engine))
             self.state.snapshot_at = engine.clock.now()
+            self.state.snapshot_ms = self.state.snapshot_at - began
             self.state.snapshot_end = draft.start
 
     def is_snapshot_due(self) -> bool:
         """After enough log, enough time, or when segments wait only for it."""
         engine, journal = self.engine, self.engine.journal
         age = engine.clock.now() - self.state.snapshot_at
-        if age < SNAPSHOT_S_MIN or journal.failed is not None:
+        pause = max(SNAPSHOT_MS_MIN, SNAPSHOT_PAUSE * self.state.snapshot_ms)
+        if age < pause or journal.failed is not None:
             return False
-        if journal.waiting_segments() >= 2 and not journal.is_pinned():  # noqa: PLR2004 - worth it
+        if journal.waiting_segments() and not journal.is_pinned():
             return True
         if engine.applied_end == self.state.snapshot_end:
             return False
         return journal.bytes_since_snapshot >= journal.settings.snapshot_bytes or (
-            age >= SNAPSHOT_S_MAX
+            age >= SNAPSHOT_MS_MAX
         )
 
     # -- compaction ------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ class Looking(Seeking, Returns):
                     p.held for t in self.state.topics.values() for p in t.partitions
                 ),
                 "segments": len(segments),
-                "spare_segments": len(journal.spares),
+                "spare_segments": len(journal.spares.files),
                 "disk_bytes": journal.disk_bytes,
                 "live_bytes": sum(self.keeper.live_bytes(segment) for segment in segments),
                 "snapshots": len(journal.snapshots),

@@ -7,7 +7,6 @@ succeeds proves nothing about the bytes the first one lost.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from threading import Lock
 from typing import Final
 
@@ -15,7 +14,7 @@ import msgspec
 
 from penstock.journal import group, snapshot, superblock
 from penstock.journal.cache import Cache
-from penstock.journal.disk import Disk, File
+from penstock.journal.disk import Disk
 from penstock.journal.footer import ENTRY_BYTES, PARTITION_BYTES, Footer
 from penstock.journal.group import EDGE, HEADER_BYTES, Encoded, align, record_bytes
 from penstock.journal.index import Index, Place
@@ -23,16 +22,14 @@ from penstock.journal.record import decode, part_of
 from penstock.journal.report import Report
 from penstock.journal.segment import FIRST_GROUP, Header, Segment, encode_header
 from penstock.journal.settings import GROUP_BYTES_MAX, JournalSettings
+from penstock.journal.spares import Spares
 from penstock.vocabulary.errors import ProtocolError, RecordDamaged, StoreFailed
-from penstock.vocabulary.limits import KIB, MIB
+from penstock.vocabulary.limits import KIB
 from penstock.vocabulary.records import Copied, Published, Record, Unit
 
-SEGMENT_PREFIX: Final = "segment-"
 SNAPSHOTS_KEPT: Final = 2
 _BUFFER_BYTES_MIN: Final = 64 * KIB
 _BUFFER_BYTES_MAX: Final = GROUP_BYTES_MAX + 64 * KIB
-_ZERO_BYTES: Final = 1 * MIB
-"""Zeroed at once; a group that comes meanwhile waits for so much."""
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -55,7 +52,7 @@ class Journal:
         self.failed: StoreFailed | None = None
         self.index = Index(self._load_footer, self._copy_holds)
         self.active: Segment | None = None
-        self.spares: list[File] = []
+        self.spares = Spares(disk, settings)
         self.snapshots: list[tuple[int, int]] = []
         """(generation, start) of the snapshots that count, newest first."""
         self.last_sequence = 0
@@ -63,7 +60,7 @@ class Journal:
         """Records written since the store began."""
         self.durable_upto = 0
         self.bytes_since_snapshot = 0
-        self.next_file = self.next_snapshot = 1
+        self.next_snapshot = 1
         self.is_pinned: Callable[[], bool] = bool  # a backup reads: no file goes or is used again
         self.evidence_below = 0
         """Snapshots below are kept until the next opening: this one found damage."""
@@ -72,9 +69,7 @@ class Journal:
         """Where the next group is made."""
         self._staged: tuple[int, memoryview] | None = None
         """(byte in the active segment, group) made and not yet written."""
-        self._growth = settings.segment_bytes_min
         self._block_lock = Lock()
-        self._spare_lock = Lock()
         self._cache = Cache(settings.cache_bytes)
         self.point = getattr(disk, "point", _no_point)
 
@@ -216,9 +211,8 @@ class Journal:
         self.point("segment-sealed")
 
     def _begin_segment(self, need: int) -> Segment:
-        size = max(self._growth, align(need))
-        file = self._take_spare(size) or self._create(size)
-        self._growth = min(self._growth * 2, self.settings.segment_bytes_max)
+        file = self.spares.take(max(self.spares.size, align(need)))
+        self.spares.grow()
         sequence = self.last_sequence + 1
         salt = int.from_bytes(os.urandom(8), "little") | 1
         header = self._buffer[:FIRST_GROUP]
@@ -234,59 +228,17 @@ class Journal:
             self.mark()
         return segment
 
-    def resume_growth(self, size: int) -> None:
-        """Goes on with segments at least as large as the last one."""
-        self._growth = min(max(self._growth, size), self.settings.segment_bytes_max)
-
-    def _take_spare(self, size: int) -> File | None:
-        with self._spare_lock:
-            for file in self.spares:
-                if file.size >= size:
-                    self.spares.remove(file)
-                    return file
-        return None
-
-    def _create(self, size: int) -> File:
-        with self._spare_lock:
-            name = f"{SEGMENT_PREFIX}{self.next_file:08d}"
-            self.next_file += 1
-        file = self.disk.create(name, size)
-        file.sync()
-        self.disk.sync_names()
-        return file
-
     def prepare_spare(self, count: int = 1) -> None:
         """Makes a zeroed segment ready, in the background, unless there are. Raises StoreFailed."""
-        size = self._growth
-        if self.disk.free_bytes() < self.settings.reserve_bytes + size:
-            return  # What is left is for acks: a failed attempt would stop them too.
-        with self._spare_lock:
-            if sum(file.size >= size for file in self.spares) >= count:
-                return
         try:
-            file = self._create(size)
-            if self.settings.is_zeroing:
-                self._zero(file)
+            self.spares.prepare(count)
         except OSError as error:
             raise self._fail("preparation of a segment", error) from error
-        with self._spare_lock:
-            self.spares.append(file)
 
     def note(self, text: str) -> None:
         """Says once what a person should know."""
         if text not in self.report.notes:
             self.report.notes.append(text)
-
-    def _zero(self, file: File) -> None:
-        zeros = self.disk.buffer(min(_ZERO_BYTES, file.size))
-        try:
-            for at in range(0, file.size, _ZERO_BYTES):
-                file.pwrite_synced(at, zeros[: file.size - at])
-        except OSError:
-            file.close()
-            with suppress(OSError):
-                self.disk.unlink(file.name)
-            raise
 
     def free_segments(self) -> int:
         """Recycles or removes segments that neither snapshot needs; returns how many."""
@@ -298,23 +250,10 @@ class Journal:
             if not segment.is_free(start) or segment is self.active:
                 continue
             del self.index.segments[segment.sequence]
-            self._retire(segment.file)
+            is_kept = self.spares.give(segment.file)
+            self.point("segment-recycled" if is_kept else "segment-unlinked")
             freed += 1
         return freed
-
-    def _retire(self, file: File) -> None:
-        with self._spare_lock:
-            keep = len(self.spares) < self.settings.spare_count and file.size >= self._growth
-            if keep:
-                self.spares.append(file)
-        if keep:
-            self.point("segment-recycled")
-            return
-        name = file.name
-        file.close()
-        with suppress(OSError):  # What stays is found by the next opening and used again.
-            self.disk.unlink(name)
-        self.point("segment-unlinked")
 
     def waiting_segments(self) -> int:
         """Sealed, empty segments that only wait for snapshots."""
@@ -328,7 +267,7 @@ class Journal:
     def disk_bytes(self) -> int:
         """Bytes of all segment files, spares included."""
         held = sum(segment.size for segment in list(self.index.segments.values()))
-        return held + sum(file.size for file in self.spares)
+        return held + self.spares.bytes
 
     # -- snapshots and superblock ------------------------------------------------------------------
 
@@ -401,8 +340,7 @@ class Journal:
         """Closes every file. A clean stop seals, snapshots and marks first."""
         for segment in self.index.segments.values():
             segment.file.close()
-        for file in self.spares:
-            file.close()
+        self.spares.close()
         self.block.close()
         self.disk.close()
 

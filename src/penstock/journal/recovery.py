@@ -13,10 +13,10 @@ from typing import Final, Protocol
 
 from penstock.journal import group, snapshot, superblock
 from penstock.journal.disk import Disk, File
-from penstock.journal.journal import SEGMENT_PREFIX, SNAPSHOTS_KEPT, Journal
+from penstock.journal.journal import SNAPSHOTS_KEPT, Journal
 from penstock.journal.record import decode
 from penstock.journal.report import Damage
-from penstock.journal.segment import FIRST_GROUP, Segment, decode_header
+from penstock.journal.segment import FIRST_GROUP, SEGMENT_PREFIX, Segment, decode_header
 from penstock.journal.settings import JournalSettings
 from penstock.vocabulary.errors import NotAStore, StorageError, StoreDamaged, StoreFailed
 from penstock.vocabulary.records import Record
@@ -118,7 +118,7 @@ class _Recovery:
             if not number.isdigit():
                 self.report.notes.append(f"{name} is not a name Penstock gives and is left alone")
                 continue
-            journal.next_file = max(journal.next_file, int(number) + 1)
+            journal.spares.next_number = max(journal.spares.next_number, int(number) + 1)
             file = journal.disk.open(name)
             header = decode_header(file.pread(0, FIRST_GROUP))
             if header is None:
@@ -387,7 +387,7 @@ class _Recovery:
             if segment.is_sealed and segment.live == 0:
                 segment.empty_at = journal.durable_upto
         if journal.active is not None:
-            journal.resume_growth(journal.active.size)
+            journal.spares.resume(journal.active.size)
         self.report.is_clean = self.state.is_clean and self.report.records == 0
         if self.report.damages or self.report.notes:
             journal.evidence_below = journal.next_snapshot
@@ -401,7 +401,7 @@ class _Recovery:
                 self._keep_unused(segment)
         for name, file in self.unknown.items():
             if file.pread(0, FIRST_GROUP) == bytes(FIRST_GROUP):
-                journal.spares.append(file)
+                journal.spares.files.append(file)
             elif file.size:  # An empty file was being created when the power went.
                 self.report.notes.append(f"{name} has no readable header and is left alone")
 
@@ -409,7 +409,7 @@ class _Recovery:
         """Makes a spare of a segment only when the snapshot before does without it too."""
         journal = self.journal
         if segment.sequence > journal.last_sequence or self._is_free(segment.sequence):
-            journal.spares.append(segment.file)
+            journal.spares.files.append(segment.file)
         else:
             segment.footer, segment.end = -1, segment.size
             journal.index.segments[segment.sequence] = segment

@@ -15,8 +15,7 @@ import msgspec
 
 from penstock.journal import group, snapshot, superblock
 from penstock.journal.disk import Disk, File
-from penstock.journal.journal import SEGMENT_PREFIX
-from penstock.journal.segment import FIRST_GROUP, Header, decode_header
+from penstock.journal.segment import FIRST_GROUP, SEGMENT_PREFIX, Header, decode_header
 from penstock.vocabulary.errors import StorageError, StoreTooNew
 
 BYTE: Final = 0xFFFFFFFF

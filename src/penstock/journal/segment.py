@@ -16,6 +16,8 @@ from penstock.journal.disk import File
 from penstock.journal.group import EDGE
 from penstock.vocabulary.errors import StoreTooNew
 
+SEGMENT_PREFIX: Final = "segment-"
+"""Names of segment files begin with it; a number follows."""
 MAGIC: Final = b"PENSTOCK"
 FORMAT_MAJOR: Final = 1
 FORMAT_MINOR: Final = 0

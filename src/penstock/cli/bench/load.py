@@ -9,6 +9,7 @@ import time
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager
+from statistics import median
 from typing import Any, Final
 
 import uvloop
@@ -280,6 +281,7 @@ async def _latency(side: Side, plan: Plan) -> dict[str, Any]:
         "messages": count,
         "confirmed": measure.latency(confirmed),
         "delivered": measure.latency([value for value in delivered[:count] if value != NEVER]),
+        "delivered_p99": median(measure.p99s(delivered[:count], max(1, round(rate)))),
         "start_late": latest,
         "lost": count + 1 - tally.taken,
     }

@@ -43,6 +43,12 @@ def percentile(rows: Sequence[float], share: float) -> float:
     return rows[min(len(rows) - 1, int(len(rows) * share))]
 
 
+def p99s(times: Sequence[float], count: int) -> list[float]:
+    """The p99 of each `count` times in a row."""
+    parts = [sorted(times[at : at + count]) for at in range(0, len(times), count)]
+    return [percentile(part, 0.99) for part in parts]
+
+
 def resident_bytes() -> int:
     """Memory this process has in use, as the system counts it."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE

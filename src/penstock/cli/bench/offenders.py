@@ -224,7 +224,8 @@ async def stuck(order: Order) -> dict[str, int]:
         url = f"penstock://127.0.0.1:{order.frames}"
         client = await stack.enter_async_context(penstock.connect(url))
         for topic in STUCK_TOPICS:
-            stream = client.subscribe(topic, "reader", credit_bytes=CREDIT_BYTES)
+            name = f"stuck-{os.getpid()}"  # a new one, which has nothing to read before it stops
+            stream = client.subscribe(topic, name, start="latest", credit_bytes=CREDIT_BYTES)
             await stack.enter_async_context(stream)
         print("ready", flush=True)
         await _ended()

@@ -60,3 +60,10 @@ def test_nothing_gives_nothing() -> None:
     made = work.make(pms.DATASET, checked.good)
     assert (checked.read, len(made.rows), len(checked.events)) == (0, 0, 0)
     assert pa.types.is_int64(made.rows.schema.field("_offset").type)
+
+
+def test_pieces_are_about_as_large_as_asked_and_keep_the_order() -> None:
+    raws = [raw_batch([b"x"] * size) for size in (3, 4, 10, 1)]
+    found = [[len(raw) for raw in piece] for piece in work.pieces(iter(raws), 5)]
+    assert found == [[3, 4], [10], [1]]
+    assert list(work.pieces([], 5)) == []

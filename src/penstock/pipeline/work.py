@@ -1,6 +1,6 @@
 """The row work of a batch: validate and analyse, then transform. What workers call."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -106,6 +106,20 @@ def coalesced(raws: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             waiting, count = [], 0
     if count:
         yield from _cut(waiting)
+
+
+def pieces(raws: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[list[pa.RecordBatch]]:
+    """The batches in groups of about `rows_max` rows; a large batch is not cut."""
+    found: list[pa.RecordBatch] = []
+    count = 0
+    for raw in raws:
+        found.append(raw)
+        count += len(raw)
+        if count >= rows_max:
+            yield found
+            found, count = [], 0
+    if found:
+        yield found
 
 
 def _cut(raws: list[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:

@@ -6,7 +6,7 @@ from penstock.pipeline.datasets import pms
 from penstock.pipeline.datasets.raw import raw_batch
 from penstock.pipeline.repositories import known
 from penstock.pipeline.repositories.files import read_file, write_files
-from penstock.pipeline.repositories.known import Known, first_ones, marks_of
+from penstock.pipeline.repositories.known import Known, first_ones, is_among, marks_of
 from tests.pipeline.datasets import bodies
 from tests.pipeline.repositories.suite import drawn_rows
 
@@ -125,3 +125,11 @@ def test_a_file_whose_rows_are_gone_is_read_again(
         assert sifted.is_conflict.tolist() == [False, True]
     some = marks_of(again, pms.DATASET).pick(np.array([False, True]))
     assert some.content.tolist() == marks_of(again, pms.DATASET).content[1:].tolist()
+
+
+def test_values_among_others_are_found() -> None:
+    rng = np.random.default_rng(7)
+    values = rng.integers(0, 50, 200).astype(np.uint64)
+    for others in (rng.integers(25, 75, 40).astype(np.uint64), values[:0]):
+        assert (is_among(values, others) == np.isin(values, others)).all()
+    assert not len(is_among(values[:0], values))

@@ -107,3 +107,37 @@ def test_what_spark_calls_can_be_sent_to_a_worker(lane: Lane) -> None:
     sent = pickle.loads(pickle.dumps(partial(workers.work_row, _plan(lane), _place(lane))))
     found = workers.decode(sent({"partition": 0, "start": 0, "end": 5}))
     assert (found.partition, found.start, found.end, found.read) == (0, 0, 5, 5)
+
+
+def test_a_range_done_in_pieces_gives_the_same_as_at_once(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Duplicates and contradictions are found across the pieces, too."""
+    given = readings(40)
+    other = given[3].replace(b'"amps":0.375', b'"amps":0.5')
+    for part in (given[:15], [*given[15:], b"nonsense"], [*given[:9], other, None], given[30:]):
+        lane.post(part)
+    plan = _plan(lane, keeps_rows=True)
+    whole = workers.work_range(plan, _place(lane), 0, 0, 62)
+    monkeypatch.setattr(workers, "PIECE_ROWS", 10)
+    cut = workers.work_range(plan, _place(lane), 0, 0, 62)
+    for found, files in ((whole, 1), (cut, 3)):
+        (stored,) = found.stored
+        assert (found.read, stored.stored, stored.duplicate) == (62, 41, 19)
+        assert len(found.quarantined) == 2
+        assert len(stored.files) == files
+        rules = workers.to_table(found.events).column("rule").to_pylist()
+        assert rules.count("time.conflict") == 1
+    assert cut.quarantined == whole.quarantined
+    assert workers.to_table(cut.events).equals(workers.to_table(whole.events))
+    assert workers.to_table(cut.rows).equals(workers.to_table(whole.rows))
+    assert (cut.stored[0].content, cut.stored[0].moment) == (
+        whole.stored[0].content, whole.stored[0].moment,
+    )  # fmt: skip
+
+
+def test_an_empty_range_gives_nothing(lane: Lane) -> None:
+    lane.post(readings(1))
+    found = workers.work_range(_plan(lane, keeps_rows=True), _place(lane), 0, 1, 1)
+    assert (found.read, found.rows, found.stored[0].files) == (0, b"", [])
+    assert workers.to_table(found.events).num_rows == 0

@@ -6,7 +6,7 @@ overlap are looked at, and what was read of a file is kept, up to a limit.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -57,7 +57,7 @@ class Marks:
 
     def said(self, moments: Numbers) -> Numbers:
         """The contents of the rows of these moments."""
-        is_meant = np.isin(self.moment, moments)
+        is_meant = is_among(self.moment, moments)
         return self.content[is_meant] if is_meant.any() else _NOTHING
 
 
@@ -77,7 +77,7 @@ class FileMarks(Marks):
 
     def said(self, moments: Numbers) -> Numbers:
         """The contents of the rows of these moments."""
-        if not np.isin(self.moment, moments).any():
+        if not is_among(self.moment, moments).any():
             return _NOTHING
         return self._read().said(moments)
 
@@ -124,16 +124,16 @@ class Known:
             self._rows -= len(gone.moment)
 
     def sift(
-        self, rows: pa.Table, marks: Marks, files: list[DataFile], prior: Marks | None = None
+        self, rows: pa.Table, marks: Marks, files: list[DataFile], before: Sequence[Marks] = ()
     ) -> Sifted:
         """Tells new rows from those that are stored in these files or earlier in the batch.
 
-        `prior` are the marks of rows of the same batch that come before these and are not here.
+        `before` are the marks of rows of the same batch that come before these and are not here.
         """
         count = len(rows)
         is_new, is_conflict = first_ones(marks)
-        if count and prior is not None:
-            _compare(marks, np.arange(count), [prior], is_new, is_conflict)
+        if count and before:
+            _compare(marks, np.arange(count), before, is_new, is_conflict)
         if not count or not files:
             return Sifted(is_new, is_conflict & is_new)
         stamps = np.asarray(rows.column("time_event").cast(pa.int64()))
@@ -162,6 +162,15 @@ class Known:
         return Marks(found.content, found.moment)
 
 
+def is_among(values: Numbers, others: Numbers) -> Numbers:
+    """Which values are among the others; several times as fast as numpy's own for large ones."""
+    if not len(others):
+        return np.zeros(len(values), np.bool_)
+    ordered = np.sort(others)
+    places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return ordered[places] == values  # type: ignore[no-any-return]
+
+
 def first_ones(marks: Marks) -> tuple[Numbers, Numbers]:
     """Which rows say something for the first time, and which contradict an earlier one."""
     count = len(marks.moment)
@@ -184,11 +193,11 @@ def first_ones(marks: Marks) -> tuple[Numbers, Numbers]:
 
 
 def _compare(
-    marks: Marks, at: Numbers, stored: list[Marks], is_new: Numbers, is_conflict: Numbers
+    marks: Marks, at: Numbers, stored: Sequence[Marks], is_new: Numbers, is_conflict: Numbers
 ) -> None:
     """Takes newness from rows that are stored; marks those whose moment is stored differently."""
     moments = np.concatenate([each.moment for each in stored])
-    is_met = np.isin(marks.moment[at], moments)
+    is_met = is_among(marks.moment[at], moments)
     if not is_met.any():
         return
     met = at[is_met]

@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.pipeline.flow import Counts
 from penstock.pipeline.ledger import Range
 from penstock.pipeline.refusals import CountsDiffer
-from penstock.pipeline.repositories.known import Marks
+from penstock.pipeline.repositories.known import Marks, is_among
 from penstock.pipeline.repositories.port import TableStorage
 from penstock.pipeline.spark.workers import Outcome, to_table
 
@@ -34,7 +34,7 @@ def joined(outcomes: Iterable[Outcome], again: Again) -> list[Outcome]:
 def _meets(outcome: Outcome, priors: Mapping[str, list[Marks]]) -> bool:
     """True when a row has the device, pack and moment of a row of an earlier range."""
     return any(
-        bool(np.isin(stored.marks().moment, part.moment).any())
+        bool(is_among(stored.marks().moment, part.moment).any())
         for stored in outcome.stored
         for part in priors.get(stored.root, ())
     )

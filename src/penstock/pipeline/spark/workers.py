@@ -6,7 +6,7 @@ hashes, and what is to be published. The driver alone commits and publishes, in 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,12 +15,15 @@ import pyarrow as pa
 from penstock.pipeline import work
 from penstock.pipeline.datasets import finding
 from penstock.pipeline.datasets.dataset import Dataset
-from penstock.pipeline.datasets.events import conflicts
+from penstock.pipeline.datasets.events import EVENTS, conflicts
 from penstock.pipeline.flow import about_new
 from penstock.pipeline.reading import raw_of
 from penstock.pipeline.repositories.files import DataFile, write_files
 from penstock.pipeline.repositories.known import Known, Marks
 from penstock.pipeline.spark.connecting import reader_of
+
+PIECE_ROWS: Final = 100_000
+"""Messages of a range that are worked on, and written to a file, together."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -114,27 +117,80 @@ def work_messages(
     plan: Plan, partition: int, start: int, end: int, raws: Iterable[pa.RecordBatch],
     priors: Mapping[str, Marks],
 ) -> Outcome:  # fmt: skip
-    """The work on the messages of a range, wherever they were read."""
+    """The work on the messages of a range, wherever they were read, piece by piece.
+
+    Memory that is used again is much faster than memory that is new, and a large range needs no
+    more of it than a piece.
+    """
     dataset = finding.find(plan.dataset)
     limits = msgspec.convert(plan.limits, dataset.limits)
-    checked = work.check(dataset, raws, ranges=plan.has_ranges, limits=limits)
+    before = {
+        target.root: [priors[target.root]] if target.root in priors else []
+        for target in plan.targets
+    }
+    parts = [Part(0, [], [Stored(t.root, [], 0, 0, b"", b"") for t in plan.targets], [], [])]
+    for piece in work.pieces(raws, PIECE_ROWS):
+        checked = work.check(dataset, piece, ranges=plan.has_ranges, limits=limits)
+        parts.append(_worked(plan, dataset, checked, before))
+    return Outcome(
+        partition, start, end,
+        sum(part.read for part in parts),
+        [one for part in parts for one in part.quarantined],
+        [_together([part.stored[at] for part in parts]) for at in range(len(plan.targets))],
+        to_bytes(pa.concat_tables([EVENTS.empty_table(), *(e for p in parts for e in p.events)])),
+        _rows_of(parts) if plan.keeps_rows else b"",
+    )  # fmt: skip
+
+
+class Part(NamedTuple):
+    """What became of a piece of a range."""
+
+    read: int
+    quarantined: list[work.Quarantined]
+    stored: list[Stored]
+    events: list[pa.Table]
+    """As the first table sees them."""
+    rows: list[pa.Table]
+    """The new rows of the first table, when they are to be published."""
+
+
+def _worked(
+    plan: Plan, dataset: Dataset, checked: work.Checked, before: dict[str, list[Marks]]
+) -> Part:
     made = work.make(dataset, checked.good)
-    stored: list[Stored] = []
-    events = rows = b""
+    part = Part(checked.read, checked.quarantined, [], [], [])
     for target in plan.targets:
-        one, new, found = _store(dataset, target, checked, made, priors.get(target.root))
-        if not stored:
-            events = to_bytes(found)
-            rows = to_bytes(new) if plan.keeps_rows else b""
-        stored.append(one)
-    return Outcome(partition, start, end, checked.read, checked.quarantined, stored, events, rows)
+        one, new, events = _store(dataset, target, checked, made, before[target.root])
+        before[target.root].append(one.marks())
+        if not part.stored:
+            part.events.append(events)
+            if plan.keeps_rows:
+                part.rows.append(new)
+        part.stored.append(one)
+    return part
+
+
+def _together(stored: list[Stored]) -> Stored:
+    return Stored(
+        stored[0].root,
+        [file for each in stored for file in each.files],
+        sum(each.stored for each in stored),
+        sum(each.duplicate for each in stored),
+        b"".join(each.content for each in stored),
+        b"".join(each.moment for each in stored),
+    )
+
+
+def _rows_of(parts: list[Part]) -> bytes:
+    found = [rows for part in parts for rows in part.rows]
+    return to_bytes(pa.concat_tables(found)) if found else b""
 
 
 def _store(
-    dataset: Dataset, target: Target, checked: work.Checked, made: work.Made, prior: Marks | None
+    dataset: Dataset, target: Target, checked: work.Checked, made: work.Made, before: list[Marks]
 ) -> tuple[Stored, pa.Table, pa.Table]:
     known = _known(target.root, dataset)
-    sifted = known.sift(made.rows, made.marks, target.files, prior)
+    sifted = known.sift(made.rows, made.marks, target.files, before)
     is_all = bool(sifted.is_new.all())
     new = made.rows if is_all else made.rows.filter(pa.array(sifted.is_new))
     marks = made.marks if is_all else made.marks.pick(sifted.is_new)

@@ -1,7 +1,9 @@
 """The plain way: Kafka's connector, `from_json`, unrolled expressions, Spark's own Delta writer.
 
 Tuned as well as it could be: whole-stage code generation is off for the long projection (three
-times as fast without), cells are unrolled instead of `transform` with a lambda (twice as fast).
+times as fast without), cells are unrolled instead of `transform` with a lambda (twice as fast), and
+`explode` of an array of one keeps the optimiser from parsing the JSON again for every condition
+(nearly twice as fast).
 It gives the same table as the pipeline, without duplicates, quarantine and events.
 """
 
@@ -37,7 +39,8 @@ def table(frame: Any) -> Any:
     """Messages of Kafka as rows of the table: parsed, validated, computed."""
     from pyspark.sql import functions as f
 
-    parsed = frame.select(f.from_json(f.col("value").cast("string"), BODY).alias("b"), "timestamp")
+    body = f.from_json(f.col("value").cast("string"), BODY)
+    parsed = frame.select(f.explode(f.array(body)).alias("b"), "timestamp")
     parsed = parsed.select("b.*", "timestamp")
     volts = [f.col("pack.cell.volts")[at] for at in range(CELLS)]
     temps = [f.col("pack.temp")[at] for at in range(3)]

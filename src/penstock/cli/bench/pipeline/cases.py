@@ -40,8 +40,8 @@ class Case(msgspec.Struct, frozen=True):
 
     name: str
     about: str
-    run: Callable[[World, Path], Path | None]
-    """Does it in a new folder; returns where the Delta table is."""
+    run: Callable[[World, Path], Path | float]
+    """Does it in a new folder; returns where the Delta table is, or the seconds that count."""
     beside: str = ""
     """The case it is compared with."""
     target: float | None = None
@@ -91,14 +91,14 @@ def ours_typed(world: World, folder: Path) -> Path:
     return folder / "table"
 
 
-def ours_source(world: World, folder: Path) -> None:
+def ours_source(world: World, folder: Path) -> float:
     """Bodies of our source, to nowhere."""
     rows = (
         _source(world, folder)
         .option("columns", "offset,body")
         .option("maxRowsPerBatch", world.messages)
     )
-    plain.drop(rows.load(), folder)
+    return plain.drop(rows.load(), folder)
 
 
 def plain_whole(world: World, folder: Path) -> Path:
@@ -111,10 +111,10 @@ def plain_batches(world: World, folder: Path) -> Path:
     return _plain(world, folder, _batch(world))
 
 
-def plain_source(world: World, folder: Path) -> None:
+def plain_source(world: World, folder: Path) -> float:
     """Bodies of Kafka's connector, to nowhere."""
     rows = plain.messages(world.spark, world.kafka, world.topic, None)
-    plain.drop(rows.select("offset", "value"), folder)
+    return plain.drop(rows.select("offset", "value"), folder)
 
 
 def _plain(world: World, folder: Path, rows_max: int | None) -> Path:

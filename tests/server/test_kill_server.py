@@ -27,6 +27,8 @@ KILLS_SHORT = 40
 KILLS_LONG = 200
 REATTACH_S = 0.2
 END_S_MAX = 60.0
+AHEAD_MAX = 3_000
+"""Publishers wait for the chain of units, which takes one message at a time."""
 
 
 class Server:
@@ -93,6 +95,8 @@ class Load:
             await client.publish_many("in", [b"%d" % n for n in range(first + 1, first + 7)])
             self.confirmed.update(range(first + 1, first + 7))
             await asyncio.sleep(0)
+            while len(self.confirmed) - len(self.outputs) > AHEAD_MAX and not self.is_ending:
+                await asyncio.sleep(0.01)
 
     async def consume(self, deliveries: Deliveries) -> None:
         async for message in deliveries:

@@ -95,8 +95,8 @@ class Load:
             await client.publish_many("in", [b"%d" % n for n in range(first + 1, first + 7)])
             self.confirmed.update(range(first + 1, first + 7))
             await asyncio.sleep(0)
-            while len(self.confirmed) - len(self.outputs) > AHEAD_MAX and not self.is_ending:
-                await asyncio.sleep(0.01)
+            if len(self.confirmed) - len(self.outputs) > AHEAD_MAX:
+                await asyncio.sleep(0.2)
 
     async def consume(self, deliveries: Deliveries) -> None:
         async for message in deliveries:

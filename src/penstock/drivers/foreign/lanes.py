@@ -57,6 +57,10 @@ class Lanes:
         self._patience_s = patience_s
         self._ensure_topic = ensure_topic
         self._forget_topic = forget_topic
+        # Whether an object has the methods of a protocol takes longer to find out than to send.
+        self._level_of: Callable[[str], Durability] | None = (
+            carrier.level_of if isinstance(carrier, LevelCarrier) else None
+        )
         self._lanes: dict[str, deque[Bundle]] = {}
         self._tasks: set[Task[None]] = set()
         self._pending_bytes = 0
@@ -128,9 +132,7 @@ class Lanes:
             for bundle in together:  # one of them is wrong: the others must not suffer
                 await self._send(topic, [bundle])
             return
-        level = self._carrier.capabilities.durability
-        if isinstance(self._carrier, LevelCarrier):
-            level = self._carrier.level_of(topic)
+        level = self._level(topic)
         at = 0
         for bundle in together:
             end = at + len(bundle.letters)
@@ -158,6 +160,11 @@ class Lanes:
                 ) from reason
             await asyncio.sleep(pause)
             pause = min(2 * pause, PAUSE_S_MAX)
+
+    def _level(self, topic: str) -> Durability:
+        if self._level_of is not None:
+            return self._level_of(topic)
+        return self._carrier.capabilities.durability
 
     def _answer(self, bundle: Bundle, answer: Any) -> None:
         self._pending_bytes -= bundle.size

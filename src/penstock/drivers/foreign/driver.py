@@ -9,12 +9,13 @@ from penstock.drivers.foreign.address import Address
 from penstock.drivers.foreign.attachment import ForeignAttachment, wall_ms
 from penstock.drivers.foreign.carrier import Carrier, Feed, Seat, Sender
 from penstock.drivers.foreign.desk import Desk
-from penstock.drivers.foreign.envelope import letters_of, seal
+from penstock.drivers.foreign.envelope import seal
 from penstock.drivers.foreign.following import ForeignFollowing
 from penstock.drivers.foreign.keyed_desk import KeyedDesk
 from penstock.drivers.foreign.lanes import Bundle, Lanes
 from penstock.drivers.foreign.native_following import NativeFollowing
 from penstock.drivers.foreign.office import Office
+from penstock.drivers.foreign.plain import batch_letters
 from penstock.drivers.foreign.units import Acks, UnitCarrier, Units
 from penstock.drivers.port import Answer, Attachment, Capabilities, Follower, Following, Sink
 from penstock.vocabulary import names
@@ -72,8 +73,9 @@ class ForeignDriver:
         self._loop = loop
         self._office = Office(carrier)
         self._lanes = Lanes(
-            carrier, loop, publish_s, self._office.ensure_topic, self._office.forget_topic
-        )
+            carrier, loop, publish_s, self._office.ensure_topic, self._office.forget_topic,
+            self._office.knows_topic,
+        )  # fmt: skip
         self._units: Units | None = None
         if carrier.capabilities.has_transactions:
             self._units = Units(
@@ -111,12 +113,16 @@ class ForeignDriver:
         publisher: bytes, epoch: int,
         sequence: int, answer: Answer, partitions: int = 0,  # noqa: ARG002
     ) -> None:  # fmt: skip
-        letters = letters_of(batch, publisher, epoch, sequence)
+        letters = batch_letters(batch, publisher, epoch, sequence)
+        if partition:
+            letters = list(letters)
+            for letter in letters:
+                letter.partition = partition
         limit = self.capabilities.message_bytes_max
-        for letter in letters:
-            letter.partition = partition
-            if letter.size + HEADER_BYTES * 8 > limit // 2:
-                check_size(topic, letter.size + _header_bytes(seal(letter)), limit)
+        if len(batch) + HEADER_BYTES * 8 > limit // 2:
+            for letter in letters:
+                if letter.size + HEADER_BYTES * 8 > limit // 2:
+                    check_size(topic, letter.size + _header_bytes(seal(letter)), limit)
         self._lanes.put(topic, Bundle(letters, len(batch), Sender(publisher, epoch), answer))
 
     async def attach(self, wish: Wish, sink: Sink) -> ForeignAttachment:

@@ -82,6 +82,10 @@ class Office:
         """The topic was found missing."""
         self._known.pop(topic, None)
 
+    def knows_topic(self, topic: str) -> bool:
+        """True when a topic is certainly there."""
+        return topic in self._known
+
     async def ensure_topic(self, topic: str) -> None:
         """Creates a topic when it is missing."""
         if topic in self._known:

@@ -89,6 +89,8 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     """The broker's rules choose the partition of a message, not the client's."""
     orders_posts: bool = False
     """Posts are stored in the order of their calls, however many are under way, and each once."""
+    takes_plain: bool = False
+    """Letters may come as a list that makes them anew at each look (`plain.py`)."""
     fetch_s: float = 1.0
     """How long a fetch with nothing to bring may last."""
 
@@ -284,6 +286,17 @@ class LevelCarrier(Protocol):
 
     def level_of(self, topic: str) -> Durability:
         """How safe a confirmed message of this topic is."""
+        ...
+
+
+@runtime_checkable
+class PartitionCarrier(Protocol):
+    """A carrier whose topics have partitions."""
+
+    async def look_in(
+        self, topic: str, partition: int, limit: int, after: int | str | None
+    ) -> list[Letter]:
+        """`look` in one partition."""
         ...
 
 

@@ -9,7 +9,7 @@ from penstock.drivers.foreign.address import Address
 from penstock.drivers.foreign.attachment import ForeignAttachment, wall_ms
 from penstock.drivers.foreign.carrier import Carrier, Feed, Seat, Sender
 from penstock.drivers.foreign.desk import Desk
-from penstock.drivers.foreign.envelope import seal
+from penstock.drivers.foreign.envelope import letters_of, seal
 from penstock.drivers.foreign.following import ForeignFollowing
 from penstock.drivers.foreign.keyed_desk import KeyedDesk
 from penstock.drivers.foreign.lanes import Bundle, Lanes
@@ -82,6 +82,7 @@ class ForeignDriver:
                 cast("UnitCarrier", carrier), carrier.capabilities.durability, loop, publish_s,
                 self._office.ensure_topic,
             )  # fmt: skip
+        self._letters_of = batch_letters if carrier.traits.takes_plain else letters_of
         self._attachments: dict[ForeignAttachment, None] = {}
         self._followings: dict[ForeignFollowing, None] = {}
         self._is_closed = False
@@ -113,7 +114,7 @@ class ForeignDriver:
         publisher: bytes, epoch: int,
         sequence: int, answer: Answer, partitions: int = 0,  # noqa: ARG002
     ) -> None:  # fmt: skip
-        letters = batch_letters(batch, publisher, epoch, sequence)
+        letters = self._letters_of(batch, publisher, epoch, sequence)
         if partition:
             letters = list(letters)
             for letter in letters:

@@ -15,6 +15,7 @@ from penstock.drivers.foreign.carrier import (
     ManyCarrier,
     NamedCarrier,
     OwnReaders,
+    PartitionCarrier,
     PolicyCarrier,
     SubscriptionRow,
     TopicRow,
@@ -301,7 +302,11 @@ class Office:
 
     async def _peek(self, request: q.Peek) -> list[tuple[int, Frame]]:
         await self._topic(request.topic)
-        letters = await self._carrier.look(request.topic, request.limit, request.after or None)
+        topic, carrier, after = request.topic, self._carrier, request.after or None
+        if request.partition is not None and isinstance(carrier, PartitionCarrier):
+            letters = await carrier.look_in(topic, request.partition, request.limit, after)
+        else:
+            letters = await carrier.look(topic, request.limit, after)
         return [(partition, frame) for partition, frame in _frames(letters)]
 
     async def _dead(

@@ -78,7 +78,7 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
         )
         self.traits = Traits(
             has_leases=False, is_keyed_here=True, has_own_map=True,
-            partitions_usual=settings.shape.partitions,
+            partitions_usual=settings.shape.partitions, takes_plain=True,
             # Without acks of all it is no idempotent producer, whose repeats keep their order.
             orders_posts=settings.acks == "all",
         )  # fmt: skip

@@ -1,6 +1,6 @@
 """What our client costs over the SDK used directly, for the same work, in one run.
 
-    python -m benchmarks.overhead [nats] [redis] [--rounds N] [--json]
+    python -m benchmarks.overhead [nats] [redis] [kafka] [--rounds N] [--json]
 
 Rounds of the SDK and of our client alternate, so that whatever else the machine does happens to
 both. The SDK's side sends the same headers, waits for the same confirmations, consumes by batches
@@ -15,19 +15,26 @@ import json
 import statistics
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import nats
 import redis.asyncio
 import uvloop
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from nats.js.api import ConsumerConfig
 
 import penstock
 from penstock.cli.bench import servers
+from tests.servers.kafka import Cluster
 
 SIZE: Final = 100
 SINGLES: Final = 300
@@ -140,10 +147,95 @@ class RedisSdk:
         return began.took()
 
 
+class KafkaSdk:
+    """confluent-kafka: a thread that polls the producer, a consumer called from a thread."""
+
+    def __init__(self, url: str) -> None:
+        self._where = {"bootstrap.servers": urlsplit(url).netloc}
+        self._name = f"sdk-{uuid4().hex[:8]}"
+        self._number = 0
+        self._is_closed = False
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._admin = AdminClient(self._where)
+        new = NewTopic(self._name, num_partitions=1, replication_factor=1)
+        for future in self._admin.create_topics([new]).values():
+            await asyncio.wrap_future(future)
+        self._producer = Producer(
+            self._where | {"enable.idempotence": True, "acks": "all", "linger.ms": 0.5}
+        )
+        self._consumer = Consumer(
+            self._where
+            | {"group.id": self._name, "enable.auto.commit": False, "auto.offset.reset": "earliest",
+               "fetch.queue.backoff.ms": 10}
+        )  # fmt: skip
+        self._consumer.subscribe([self._name])
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        self._thread.start()
+
+    def _poll(self) -> None:
+        while not self._is_closed:
+            self._producer.poll(0.2)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._consumer.close)
+        for future in self._admin.delete_topics([self._name]).values():
+            await asyncio.wrap_future(future)
+
+    async def publish(self) -> None:
+        await self._produce(1)
+
+    async def publish_many(self) -> None:
+        await self._produce(BATCH)
+
+    async def _produce(self, count: int) -> None:
+        told: asyncio.Future[None] = self._loop.create_future()
+        places: list[tuple[int, int]] = []
+
+        def report(error: Any, message: Any) -> None:
+            assert error is None, error
+            places.append((message.partition(), message.offset()))
+            if len(places) == count:
+                self._loop.call_soon_threadsafe(told.set_result, None)
+
+        for _ in range(count):
+            self._number += 1
+            headers = [("penstock-id", f"{self._name}-{self._number:x}".encode())]
+            self._producer.produce(self._name, BODY, on_delivery=report, headers=headers)
+        await told
+
+    async def consume(self, count: int) -> Took:
+        first = await asyncio.to_thread(self._fetch)  # joining the group is not counted
+        began = Clock()
+        count -= self._finish(first, is_last=count <= len(first))
+        while count > 0:
+            found = await asyncio.to_thread(self._fetch)
+            count -= self._finish(found, is_last=count <= len(found))
+        return began.took()
+
+    def _fetch(self) -> list[Any]:
+        while True:
+            first = self._consumer.poll(5.0)
+            if first is not None and first.error() is None:
+                return [first, *self._consumer.consume(BATCH - 1, 0)]
+
+    def _finish(self, found: list[Any], *, is_last: bool) -> int:
+        for message in found:
+            assert message.value()
+            assert message.headers()
+        place = TopicPartition(self._name, 0, found[-1].offset() + 1)
+        self._consumer.commit(offsets=[place], asynchronous=not is_last)
+        return len(found)
+
+
 class Ours:
     """Our client on the same server."""
 
     def __init__(self, url: str) -> None:
+        self._is_joining = self._has_to_join = url.startswith("kafka:")
         self._client = penstock.connect(url)
         self._topic = f"ours-{uuid4().hex[:8]}"
 
@@ -165,11 +257,14 @@ class Ours:
         async with self._client.subscribe(self._topic, "s") as deliveries:
             began = Clock()
             async for batch in deliveries.batches(BATCH):
+                if self._has_to_join:  # as the SDK's side does, which joins with its first fetch
+                    began, self._has_to_join = Clock(), False
                 batch.ack()
                 count -= len(batch)
                 if count <= 0:
                     break
             await deliveries.flush()
+            self._has_to_join = self._is_joining
             return began.took()
 
 
@@ -227,8 +322,21 @@ KINDS: Final[dict[str, tuple[Callable[[Path], Callable[[int], servers.Server]], 
 }
 
 
+@contextmanager
+def kafka(folder: Path) -> Iterator[str]:
+    """The URL of a Kafka on one node."""
+    cluster = Cluster(folder, 1)
+    try:
+        yield f"kafka://{cluster.start().bootstrap}"
+    finally:
+        cluster.stop()
+
+
 def measure(kind: str, rounds: int) -> dict[str, float]:
     """Starts a server and compares."""
+    if kind == "kafka":
+        with tempfile.TemporaryDirectory() as folder, kafka(Path(folder)) as url:
+            return uvloop.run(compared(KafkaSdk(url), Ours(f"{url}?topics=1:1"), rounds))
     make, sdk = KINDS[kind]
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -241,11 +349,11 @@ def measure(kind: str, rounds: int) -> dict[str, float]:
 def main(words: list[str]) -> int:
     """Prints the figures; 1 when our client costs more than it may."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.overhead")
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join((*KINDS, "kafka")))
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(words)
-    found = {kind: measure(kind, chosen.rounds) for kind in chosen.kinds or KINDS}
+    found = {kind: measure(kind, chosen.rounds) for kind in chosen.kinds or (*KINDS, "kafka")}
     is_fine = all(
         row["both wall"] <= THROUGHPUT_MAX and row["latency wall"] <= LATENCY_MAX
         for row in found.values()

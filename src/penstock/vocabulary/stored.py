@@ -1,5 +1,7 @@
 """What a broker answers to a publish."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from penstock.vocabulary.message import Durability
@@ -14,7 +16,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     kept: tuple[int, ...] | None = None
     places: dict[int, int] | None = None
     """Offsets of messages that were stored before, by their index, where known."""
-    marks: tuple[tuple[int | None, str], ...] | None = None
+    marks: Sequence[tuple[int | None, str]] | None = None
     """Offset and position of each message, from a broker whose offsets do not rise one by one."""
-    homes: tuple[int, ...] | None = None
+    homes: Sequence[int] | None = None
     """Partition of each message, where the broker chose it."""

@@ -50,7 +50,8 @@ def test_other_errors_are_errors_of_storage() -> None:
 
 def test_the_loop_is_woken_once_for_many_reports() -> None:
     async def scenario() -> None:
-        sending = Sending(3, asyncio.get_running_loop())
+        done = asyncio.Event()
+        sending = Sending(3, asyncio.get_running_loop(), done.set)
 
         class Told:
             def partition(self) -> int:
@@ -61,11 +62,32 @@ def test_the_loop_is_woken_once_for_many_reports() -> None:
 
         sending.report(2, None, Told())
         sending.report(0, KafkaError(1), None)
-        assert not sending.done.done()
-        sending.settle(1)
-        await asyncio.wait_for(sending.done, 10)
-        assert sending.places == [(-1, -1), (-1, -1), (1, 7)]
+        await asyncio.sleep(0)
+        assert not done.is_set()
+        sending.report(1, None, Told())
+        await asyncio.wait_for(done.wait(), 10)
+        assert sending.places == [(-1, -1), (1, 7), (1, 7)]
         assert list(sending.errors) == [0]
+
+    asyncio.run(scenario())
+
+
+def test_records_the_library_does_not_take_are_not_waited_for() -> None:
+    async def scenario() -> None:
+        told: list[int] = []
+        sending = Sending(3, asyncio.get_running_loop(), lambda: told.append(1))
+        sending.give_up(1, KafkaError(1))
+        await asyncio.sleep(0)
+        assert told == []  # the first one is still on its way
+        sending.report(0, KafkaError(1), None)
+        await asyncio.sleep(0.01)
+        assert told == [1]
+        assert sorted(sending.errors) == [0, 1, 2]
+        nothing = Sending(1, asyncio.get_running_loop(), lambda: told.append(2))
+        nothing.give_up(0, KafkaError(1))
+        assert told == [1]  # never within the call
+        await asyncio.sleep(0)
+        assert told == [1, 2]
 
     asyncio.run(scenario())
 

@@ -36,6 +36,29 @@ def test_messages_of_all_partitions_come_by_their_time(kafka_server: Cluster) ->
     run(scenario())
 
 
+def test_one_partition_is_looked_at_page_by_page(kafka_server: Cluster) -> None:
+    topic = unique("part")
+
+    async def scenario() -> None:
+        async with client_of(kafka_server, "topics=3:1") as client:
+            for number in range(30):
+                await client.publish(topic, b"%d" % number, key=str(number))
+            found: list[int] = []
+            for partition in range(3):
+                after = 0
+                while page := await client.peek(topic, 4, partition=partition, after=after):
+                    assert {m.partition for m in page} == {partition}
+                    found += [int(m.body or b"") for m in page]
+                    assert page[-1].offset is not None
+                    after = page[-1].offset + 1
+            assert sorted(found) == list(range(30))
+            first, *rest = await client.peek(topic, partition=2)
+            after_it = await client.peek(topic, partition=2, after=first.position)
+            assert [m.position for m in after_it] == [m.position for m in rest]
+
+    run(scenario())
+
+
 def test_a_span_is_read_to_its_end_and_no_further(kafka_server: Cluster) -> None:
     topic = unique("span")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nats import errors as problems
@@ -9,7 +10,8 @@ from nats import errors as problems
 from penstock.cli.bench import servers
 from penstock.cli.bench.servers import Server
 from penstock.drivers.foreign.address import parse
-from penstock.drivers.nats.connection import Ack, Connection, Incoming, _Failure
+from penstock.drivers.nats import connection as connection_module
+from penstock.drivers.nats.connection import Ack, Connection, Incoming, Row, _Failure
 from penstock.vocabulary.errors import (
     AccessRefused,
     DeadLetterFull,
@@ -19,7 +21,7 @@ from penstock.vocabulary.errors import (
     UnknownTopic,
     Unsupported,
 )
-from tests.contracts.suites.world import unique
+from tests.contracts.suites.world import PATIENCE_S, unique
 from tests.servers.fixtures import starting
 
 
@@ -117,3 +119,51 @@ def test_tls_that_cannot_be_had_is_an_error_at_once() -> None:
     made = Connection(parse("nats://127.0.0.1:1?tls=true&tls_ca=nowhere.pem", 4222, {}))
     with pytest.raises((OSError, Unavailable)):
         asyncio.run(made.open())
+
+
+def test_a_post_tells_what_store_would_return(nats_server: Server) -> None:
+    async def scenario() -> None:
+        made = Connection(parse(f"nats://{nats_server.address}", 4222, {}))
+        await made.open()
+        subject = unique("post")
+
+        async def posted(*rows: Row) -> Any:
+            told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            made.post(subject, rows, told.set_result)
+            assert not told.done()
+            return await asyncio.wait_for(told, PATIENCE_S)
+
+        assert isinstance(await posted((b"x", {})), UnknownTopic)
+        await made.api(f"STREAM.CREATE.{subject}", name=subject, subjects=[subject])
+        assert await posted((b"0", {"Nats-Msg-Id": "a"}), (b"1", {})) == [
+            Ack(1, False), Ack(2, False),
+        ]  # fmt: skip
+        assert await posted((b"0", {"Nats-Msg-Id": "a"})) == [Ack(1, True)]
+        too_large = bytes(made.payload_max + 1)
+        assert isinstance(await posted((b"2", {}), (too_large, {})), InvalidArgument)
+        made._nats._max_pending_size = 10  # the SDK waits for room then
+        assert isinstance(await posted((bytes(100), {})), Unavailable)
+        await made.close()
+        assert isinstance(await posted((b"x", {})), Unavailable)
+        assert not made._waiting
+
+    asyncio.run(scenario())
+
+
+def test_a_post_without_an_answer_is_given_up(
+    nats_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "REQUEST_S", 0.1)
+
+    async def scenario() -> None:
+        made = Connection(parse(f"nats://{nats_server.address}", 4222, {}))
+        await made.open()
+        subject = unique("silent")
+        await made.subscribe(subject, lambda _: None)  # somebody who does not answer
+        told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        made.post(subject, [(b"x", {})], told.set_result)
+        assert "did not confirm in 0.1 s" in str(await asyncio.wait_for(told, PATIENCE_S))
+        assert not made._waiting
+        await made.close()
+
+    asyncio.run(scenario())

@@ -30,6 +30,7 @@ from penstock.vocabulary.errors import (
 )
 from penstock.vocabulary.limits import MIB
 from penstock.vocabulary.message import Kind
+from penstock.vocabulary.policy import Retry
 from penstock.vocabulary.reading import PlannedRange
 
 log = logging.getLogger("penstock.bridge")
@@ -161,9 +162,11 @@ class SubscriptionSource:
 
     async def open(self) -> str:
         """Joins the subscription; returns the identity of this copying."""
+        # A message that cannot be copied yet is never a dead letter, which MQTT has no place for.
         self._deliveries = await self._client.subscribe(
-            self._topic, self._name, kind=Kind.SHARED, credit=2 * self._batch
-        )
+            self._topic, self._name, kind=Kind.SHARED, credit=2 * self._batch,
+            retry=Retry(max_attempts=None),
+        )  # fmt: skip
         url = without_credentials(self._client.url)
         return xxh3_64_hexdigest(f"{url} {self._topic} {self._name}".encode())
 

@@ -23,7 +23,7 @@ import msgspec
 
 from penstock.drivers.foreign.envelope import Letter
 from penstock.drivers.port import Capabilities
-from penstock.vocabulary.errors import Unsupported
+from penstock.vocabulary.errors import PenstockError, Unsupported
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 
@@ -38,6 +38,10 @@ class Placed(NamedTuple):
     position: str
     is_duplicate: bool = False
     partition: int = 0
+
+
+Outcome = Sequence[Placed] | PenstockError
+"""What became of a post: where its letters are, or why they are not."""
 
 
 class Sender(NamedTuple):
@@ -83,6 +87,10 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions of a topic that is created without being asked for more."""
     has_own_map: bool = False
     """The broker's rules choose the partition of a message, not the client's."""
+    orders_posts: bool = False
+    """Posts are stored in the order of their calls, however many are under way, and each once."""
+    takes_plain: bool = False
+    """Letters may come as a list that makes them anew at each look (`plain.py`)."""
     fetch_s: float = 1.0
     """How long a fetch with nothing to bring may last."""
 
@@ -258,11 +266,37 @@ class Carrier(Protocol):
 
 
 @runtime_checkable
+class PostCarrier(Protocol):
+    """A carrier that can begin to send without waiting for anything."""
+
+    def post(
+        self, topic: str, letters: Sequence[Letter], sender: Sender,
+        told: Callable[[Outcome], None],
+    ) -> bool:  # fmt: skip
+        """Begins `send`; `told` is called once, on the loop, later, with what that would return.
+
+        False: it cannot just now, nothing was done, and `send` must be used. Never raises.
+        """
+        ...
+
+
+@runtime_checkable
 class LevelCarrier(Protocol):
     """A carrier whose topics are not equally safe."""
 
     def level_of(self, topic: str) -> Durability:
         """How safe a confirmed message of this topic is."""
+        ...
+
+
+@runtime_checkable
+class PartitionCarrier(Protocol):
+    """A carrier whose topics have partitions."""
+
+    async def look_in(
+        self, topic: str, partition: int, limit: int, after: int | str | None
+    ) -> list[Letter]:
+        """`look` in one partition."""
         ...
 
 

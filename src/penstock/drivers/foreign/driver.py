@@ -15,6 +15,7 @@ from penstock.drivers.foreign.keyed_desk import KeyedDesk
 from penstock.drivers.foreign.lanes import Bundle, Lanes
 from penstock.drivers.foreign.native_following import NativeFollowing
 from penstock.drivers.foreign.office import Office
+from penstock.drivers.foreign.plain import batch_letters
 from penstock.drivers.foreign.units import Acks, UnitCarrier, Units
 from penstock.drivers.port import Answer, Attachment, Capabilities, Follower, Following, Sink
 from penstock.vocabulary import names
@@ -72,14 +73,16 @@ class ForeignDriver:
         self._loop = loop
         self._office = Office(carrier)
         self._lanes = Lanes(
-            carrier, loop, publish_s, self._office.ensure_topic, self._office.forget_topic
-        )
+            carrier, loop, publish_s, self._office.ensure_topic, self._office.forget_topic,
+            self._office.knows_topic,
+        )  # fmt: skip
         self._units: Units | None = None
         if carrier.capabilities.has_transactions:
             self._units = Units(
                 cast("UnitCarrier", carrier), carrier.capabilities.durability, loop, publish_s,
                 self._office.ensure_topic,
             )  # fmt: skip
+        self._letters_of = batch_letters if carrier.traits.takes_plain else letters_of
         self._attachments: dict[ForeignAttachment, None] = {}
         self._followings: dict[ForeignFollowing, None] = {}
         self._is_closed = False
@@ -111,12 +114,16 @@ class ForeignDriver:
         publisher: bytes, epoch: int,
         sequence: int, answer: Answer, partitions: int = 0,  # noqa: ARG002
     ) -> None:  # fmt: skip
-        letters = letters_of(batch, publisher, epoch, sequence)
+        letters = self._letters_of(batch, publisher, epoch, sequence)
+        if partition:
+            letters = list(letters)
+            for letter in letters:
+                letter.partition = partition
         limit = self.capabilities.message_bytes_max
-        for letter in letters:
-            letter.partition = partition
-            if letter.size + HEADER_BYTES * 8 > limit // 2:
-                check_size(topic, letter.size + _header_bytes(seal(letter)), limit)
+        if len(batch) + HEADER_BYTES * 8 > limit // 2:
+            for letter in letters:
+                if letter.size + HEADER_BYTES * 8 > limit // 2:
+                    check_size(topic, letter.size + _header_bytes(seal(letter)), limit)
         self._lanes.put(topic, Bundle(letters, len(batch), Sender(publisher, epoch), answer))
 
     async def attach(self, wish: Wish, sink: Sink) -> ForeignAttachment:

@@ -72,6 +72,8 @@ class Letter(msgspec.Struct, kw_only=True):
     dedup: str = ""
     """A broker that has seen this text stores the letter no more; empty = it always does."""
     sequence: int = 0
+    is_plain: bool = False
+    """It has a body and a made id, and nothing else."""
     # -- on the way in
     token: Any = None
     partition: int = 0
@@ -102,6 +104,10 @@ def is_plain_name(name: str) -> bool:
 
 def seal(letter: Letter) -> dict[str, str]:
     """The headers of the record that carries a letter; its body is `letter.body or b""`."""
+    return {ID: letter.id} if letter.is_plain else _sealed(letter)
+
+
+def _sealed(letter: Letter) -> dict[str, str]:
     found: dict[str, str] = {}
     more: dict[str, Any] = {}
     if is_plain(letter.id):
@@ -220,9 +226,9 @@ def letters_of(batch: bytes, publisher: bytes, epoch: int, sequence: int) -> lis
     plain = plain_bodies(batch)
     if plain is not None:
         return [
-            Letter(body=body, id=id, dedup=id, sequence=sequence + at)
-            for at, body in enumerate(plain)
-            for id in (render_id(publisher, epoch, sequence + at),)
+            Letter(body=body, id=id, dedup=id, sequence=number, is_plain=body is not None)
+            for number, body in enumerate(plain, sequence)
+            for id in (render_id(publisher, epoch, number),)
         ]
     view = Batch(batch, verify=False)
     bodies = view.bodies

@@ -15,6 +15,7 @@ from penstock.drivers.foreign.carrier import (
     ManyCarrier,
     NamedCarrier,
     OwnReaders,
+    PartitionCarrier,
     PolicyCarrier,
     SubscriptionRow,
     TopicRow,
@@ -81,6 +82,10 @@ class Office:
     def forget_topic(self, topic: str) -> None:
         """The topic was found missing."""
         self._known.pop(topic, None)
+
+    def knows_topic(self, topic: str) -> bool:
+        """True when a topic is certainly there."""
+        return topic in self._known
 
     async def ensure_topic(self, topic: str) -> None:
         """Creates a topic when it is missing."""
@@ -297,7 +302,11 @@ class Office:
 
     async def _peek(self, request: q.Peek) -> list[tuple[int, Frame]]:
         await self._topic(request.topic)
-        letters = await self._carrier.look(request.topic, request.limit, request.after or None)
+        topic, carrier, after = request.topic, self._carrier, request.after or None
+        if request.partition is not None and isinstance(carrier, PartitionCarrier):
+            letters = await carrier.look_in(topic, request.partition, request.limit, after)
+        else:
+            letters = await carrier.look(topic, request.limit, after)
         return [(partition, frame) for partition, frame in _frames(letters)]
 
     async def _dead(

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from penstock.drivers import capabilities
 from penstock.drivers.foreign.address import Address
 from penstock.drivers.foreign.carrier import (
     Feed,
+    Outcome,
     Placed,
     Seat,
     Sender,
@@ -19,6 +20,7 @@ from penstock.drivers.foreign.carrier import (
     Traits,
 )
 from penstock.drivers.foreign.envelope import Letter
+from penstock.drivers.foreign.plain import Place, Places, PlainLetters
 from penstock.drivers.kafka.feed import KafkaFeed
 from penstock.drivers.kafka.link import (
     ConfigResource,
@@ -32,7 +34,7 @@ from penstock.drivers.kafka.look import Looker
 from penstock.drivers.kafka.names import OWN, check_group, kafka_name
 from penstock.drivers.kafka.progress import GONE, Remembered, metadata_of, remembered
 from penstock.drivers.kafka.readers import KafkaReaders
-from penstock.drivers.kafka.records import dead_record_of, record_of
+from penstock.drivers.kafka.records import dead_record_of, plain_records, record_of
 from penstock.drivers.kafka.settings import Settings, settings_of
 from penstock.drivers.kafka.topics import Topics
 from penstock.drivers.kafka.units import KafkaUnits
@@ -76,7 +78,9 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
         )
         self.traits = Traits(
             has_leases=False, is_keyed_here=True, has_own_map=True,
-            partitions_usual=settings.shape.partitions,
+            partitions_usual=settings.shape.partitions, takes_plain=True,
+            # Without acks of all it is no idempotent producer, whose repeats keep their order.
+            orders_posts=settings.acks == "all",
         )  # fmt: skip
         self.link = Link(settings)
         self.looker = Looker(self.link)
@@ -117,6 +121,24 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
         make = dead_record_of if names.is_dead_topic(topic) else record_of
         places = await self.link.produce(kafka_name(topic), [make(each) for each in letters])
         return [Placed(offset, f"{part}:{offset}", partition=part) for part, offset in places]
+
+    def post(
+        self, topic: str, letters: Sequence[Letter], sender: Sender,  # noqa: ARG002
+        told: Callable[[Outcome], None],
+    ) -> bool:  # fmt: skip
+        """Begins to send; the outcome is told on the loop."""
+        if self.is_compacted(topic):
+            return False  # bodies are looked at first
+
+        def tell(outcome: list[Place] | PenstockError) -> None:
+            told(outcome if isinstance(outcome, PenstockError) else Places(outcome))
+
+        if isinstance(letters, PlainLetters):
+            records = plain_records(letters.bodies, letters.id_start, letters.sequence)
+        else:
+            records = [record_of(each) for each in letters]
+        self.link.post(kafka_name(topic), records, tell)
+        return True
 
     def check_bodies(self, topic: str, letters: Sequence[Letter]) -> None:
         """Raises Unsupported for an absent body in a compacted topic."""

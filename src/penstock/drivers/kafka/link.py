@@ -95,6 +95,7 @@ _AWAY: Final = {
         "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR",
         "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_CONTROLLER",
         "CONCURRENT_TRANSACTIONS", "UNSTABLE_OFFSET_COMMIT", "REBALANCE_IN_PROGRESS",
+        "UNKNOWN_LEADER_EPOCH", "FENCED_LEADER_EPOCH",
     )
     if hasattr(KafkaError, name)
 }  # fmt: skip
@@ -133,15 +134,21 @@ def translated(error: Any, where: str) -> PenstockError:
 
 
 class Sending:
-    """One call of `produce`: counts its reports and wakes the loop at the last one."""
+    """Records on their way: counts their reports, and tells the loop once at the last one.
 
-    def __init__(self, count: int, loop: AbstractEventLoop) -> None:
+    Reports are counted by the thread that polls alone, and how many are wanted by the loop alone.
+    """
+
+    def __init__(
+        self, count: int, loop: AbstractEventLoop, told: Callable[[], None] | None = None
+    ) -> None:
         self.places: list[tuple[int, int]] = [(-1, -1)] * count
         """Partition and offset of each record."""
         self.errors: dict[int, Any] = {}
-        self._left = count
+        self._heard = 0
+        self._wanted = count
         self._loop = loop
-        self.done: Future[None] = loop.create_future()
+        self._told = told
 
     def report(self, at: int, error: Any, message: Any) -> None:
         """In the thread that polls: one record is stored, or never will be."""
@@ -149,18 +156,22 @@ class Sending:
             self.places[at] = (message.partition(), message.offset())
         else:
             self.errors[at] = error
-        self.settle(1)
-
-    def settle(self, count: int) -> None:
-        """So many records will not be heard of again."""
-        self._left -= count
-        if not self._left:
+        self._heard += 1
+        if self._heard == self._wanted and self._told is not None:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._finish)
 
+    def give_up(self, at: int, error: Any) -> None:
+        """On the loop: records from this one on were not taken."""
+        for each in range(at, len(self.places)):
+            self.errors[each] = error
+        self._wanted = at
+        self._loop.call_soon(self._finish)
+
     def _finish(self) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
+        if self._told is not None and self._heard >= self._wanted:
+            told, self._told = self._told, None
+            told()
 
 
 class Link:
@@ -269,27 +280,34 @@ class Link:
 
         Raises Unconfirmed when some may be stored and others not; any other error: none is.
         """
-        sending = Sending(len(records), self.loop)
-        producer, report = self._producer, sending.report
+        done: Future[Any] = self.loop.create_future()
+        self.post(topic, records, partial(_set_if_waited, done))
+        outcome = await done
+        if isinstance(outcome, PenstockError):
+            raise outcome
+        return list(outcome)
+
+    def post(
+        self, topic: str, records: Sequence[Record],
+        told: Callable[[list[tuple[int, int]] | PenstockError], None],
+    ) -> None:  # fmt: skip
+        """Begins to store records; their outcome, as of `produce`, is told on the loop, later."""
+
+        def finish() -> None:
+            told(self._failure(topic, sending) if sending.errors else sending.places)
+
+        sending = Sending(len(records), self.loop, finish)
+        produce = self._producer.produce
+        reports = [partial(sending.report, at) for at in range(len(records))]
         at = 0
         try:
+            # Quickly: the library sends what it has half a millisecond after the first.
             for at, (key, value, headers) in enumerate(records):
-                while True:
-                    try:
-                        producer.produce(
-                            topic, value, key, on_delivery=partial(report, at), headers=headers
-                        )
-                        break
-                    except BufferError:  # the thread that polls makes room
-                        await asyncio.sleep(0.005)
+                produce(topic, value, key, -1, reports[at], headers=headers)
         except KafkaException as error:
-            for each in range(at, len(records)):
-                sending.errors[each] = error.args[0]
-            sending.settle(len(records) - at)
-        await sending.done
-        if sending.errors:
-            raise self._failure(topic, sending)
-        return sending.places
+            sending.give_up(at, error.args[0])
+        except BufferError:  # its queue has no limit but memory
+            sending.give_up(at, KafkaError(KafkaError._QUEUE_FULL))  # noqa: SLF001
 
     def _failure(self, topic: str, sending: Sending) -> PenstockError:
         errors = list(sending.errors.values())
@@ -304,3 +322,8 @@ class Link:
                 f"be: {found}"
             )
         return found
+
+
+def _set_if_waited(future: "Future[Any]", found: Any) -> None:
+    if not future.done():
+        future.set_result(found)

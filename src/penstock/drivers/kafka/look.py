@@ -148,7 +148,19 @@ class Looking:
         raise NotImplementedError
 
     async def look(self, topic: str, limit: int, after: int | str | None) -> list[Letter]:
+        return await self._look(topic, await self.spans(topic), limit, after)
+
+    async def look_in(
+        self, topic: str, partition: int, limit: int, after: int | str | None
+    ) -> list[Letter]:
+        """Held letters of one partition."""
         spans = await self.spans(topic)
+        only = {part: span for part, span in spans.items() if part == partition}
+        return await self._look(topic, only, limit, after)
+
+    async def _look(
+        self, topic: str, spans: dict[int, Span], limit: int, after: int | str | None
+    ) -> list[Letter]:
         if isinstance(after, str):
             part, offset = place_of(after)
             if part in spans:

@@ -6,6 +6,7 @@ and '_' for the same letter when it compares names: of `a.b` and `a_b` it refuse
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from penstock.drivers.foreign.naming import SAFE
@@ -13,6 +14,7 @@ from penstock.vocabulary.errors import InvalidName
 
 ALLOWED: Final = SAFE | frozenset(b".")
 BYTES_MAX: Final = 249
+NAMES_KEPT: Final = 4_096
 OWN: Final = "penstock."
 """Groups that begin so are ours: readers. No subscription may have such a name."""
 READER: Final = OWN + "reader."
@@ -20,6 +22,7 @@ _LOOKS_ESCAPED: Final = re.compile(r"_x(?=[0-9A-F]{2}_)")
 _ESCAPED: Final = re.compile(r"_x([0-9A-F]{2})_")
 
 
+@lru_cache(NAMES_KEPT)
 def kafka_name(topic: str) -> str:
     """The Kafka topic of a topic. Raises InvalidName for what Kafka forbids."""
     safe = _LOOKS_ESCAPED.sub("_x5F_x", topic)

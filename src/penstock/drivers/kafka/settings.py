@@ -184,7 +184,7 @@ def producer_config(settings: Settings, bytes_max: int) -> dict[str, Any]:
         "partitioner": "murmur2_random",
         "linger.ms": 0.5,
         "message.max.bytes": bytes_max,
-        "queue.buffering.max.messages": 1_000_000,
+        "queue.buffering.max.messages": 0,  # no limit: publishers wait while much is on its way
     }
 
 

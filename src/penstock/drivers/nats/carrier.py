@@ -1,7 +1,7 @@
 """A connection to NATS JetStream: streams, consumers, and what is sent."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from time import time
 from typing import Any, Final
@@ -13,6 +13,7 @@ from penstock.drivers import capabilities
 from penstock.drivers.foreign.address import Address
 from penstock.drivers.foreign.carrier import (
     Feed,
+    Outcome,
     Placed,
     Seat,
     Sender,
@@ -21,13 +22,14 @@ from penstock.drivers.foreign.carrier import (
     Traits,
 )
 from penstock.drivers.foreign.envelope import Letter, seal
-from penstock.drivers.nats.connection import Connection
+from penstock.drivers.nats.connection import Ack, Connection, Row
 from penstock.drivers.nats.feed import SPARED, NatsFeed
 from penstock.drivers.nats.notes import NOTES_STREAM, NatsNotes
 from penstock.drivers.nats.subjects import safe_name, subject_of, topic_of
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
     InvalidArgument,
+    PenstockError,
     PositionNotHeld,
     UnknownTopic,
 )
@@ -94,19 +96,32 @@ class NatsCarrier(NatsNotes):
         letters: Sequence[Letter],
         sender: Sender | None,  # noqa: ARG002
     ) -> list[Placed]:
-        rows: list[tuple[bytes, dict[str, str]]] = []
-        has_ttl = self.connection.version >= TTL_SINCE
+        return _placed(await self.connection.store(subject_of(topic), self._rows(letters)))
+
+    def post(
+        self, topic: str, letters: Sequence[Letter], sender: Sender,  # noqa: ARG002
+        told: Callable[[Outcome], None],
+    ) -> bool:  # fmt: skip
+        """Begins to send; the outcome is told on the loop."""
+
+        def tell(outcome: list[Ack] | PenstockError) -> None:
+            told(outcome if isinstance(outcome, PenstockError) else _placed(outcome))
+
+        self.connection.post(subject_of(topic), self._rows(letters), tell)
+        return True
+
+    def _rows(self, letters: Sequence[Letter]) -> list[Row]:
+        rows: list[Row] = []
         for letter in letters:
             headers = seal(letter)
             if letter.dedup:
                 headers[MESSAGE_ID] = (
                     letter.dedup if letter.dedup.isascii() else headers["penstock-id"]
                 )
-            if letter.expires_at and has_ttl:
+            if letter.expires_at and self.connection.version >= TTL_SINCE:
                 headers[MESSAGE_TTL] = f"{max(1, ceil(letter.expires_at / 1000 - time()))}s"
             rows.append((letter.body or b"", headers))
-        acks = await self.connection.store(subject_of(topic), rows)
-        return [Placed(ack.seq, f"0:{ack.seq}", ack.is_duplicate) for ack in acks]
+        return rows
 
     # -- consuming -------------------------------------------------------------------------------
 
@@ -335,6 +350,10 @@ class NatsCarrier(NatsNotes):
                     lowest=lowest,
                 )
         return {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, int(number))}
+
+
+def _placed(acks: list[Ack]) -> list[Placed]:
+    return [Placed(ack.seq, f"0:{ack.seq}", ack.is_duplicate) for ack in acks]
 
 
 def _rfc3339(seconds: float) -> str:

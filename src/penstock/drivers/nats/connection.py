@@ -103,6 +103,10 @@ class Ack(NamedTuple):
     is_duplicate: bool
 
 
+Row = tuple[bytes, dict[str, str]]
+"""Data and headers of a message."""
+
+
 class Connection:
     """One connection, shared by a carrier and its feeds."""
 
@@ -284,12 +288,13 @@ class Connection:
             err_code=said.err_code,
         )
 
-    async def store(self, subject: str, rows: Sequence[tuple[bytes, dict[str, str]]]) -> list[Ack]:
+    async def store(self, subject: str, rows: Sequence[Row]) -> list[Ack]:
         """Stores messages in their order; returns when all are confirmed.
 
         Raises Unavailable (some may be stored), UnknownTopic.
         """
-        awaited = _Round(len(rows), asyncio.get_running_loop().create_future())
+        done: Future[None] = asyncio.get_running_loop().create_future()
+        awaited = _Round(len(rows), partial(_set_if_waited, done))
         replies: list[str] = []
         try:
             for at, (data, headers) in enumerate(rows):
@@ -297,14 +302,62 @@ class Connection:
                 replies.append(reply)
                 await self.publish(subject, data, reply, headers)
             async with asyncio.timeout(REQUEST_S):
-                await awaited.future
+                await done
         except TimeoutError as error:
             raise Unavailable(f"{self._address.text} did not confirm in {REQUEST_S:g} s") from error
         finally:
             for reply in replies:
                 self.forget(reply)
+        return self._acks(subject, awaited.answers)
+
+    def post(
+        self, subject: str, rows: Sequence[Row], told: Callable[[list[Ack] | PenstockError], None]
+    ) -> None:
+        """Begins to store messages; what `store` would return or raise is told, later."""
+        loop = asyncio.get_running_loop()
+
+        def finish(problem: PenstockError | None = None) -> None:
+            timer.cancel()
+            try:
+                if problem is not None:
+                    raise problem
+                outcome: list[Ack] | PenstockError = self._acks(subject, awaited.answers)
+            except PenstockError as error:
+                for reply in replies:
+                    self.forget(reply)
+                outcome = error
+            told(outcome)
+
+        late = Unavailable(f"{self._address.text} did not confirm in {REQUEST_S:g} s")
+        timer = loop.call_later(REQUEST_S, finish, late)
+        awaited = _Round(len(rows), finish)
+        replies: list[str] = []
+        try:
+            for at, (data, headers) in enumerate(rows):
+                reply = self.expect(partial(awaited.note, at))
+                replies.append(reply)
+                self._publish_at_once(subject, data, reply, headers)
+        except PenstockError as error:
+            for reply in replies:
+                self.forget(reply)
+            timer.cancel()
+            loop.call_soon(finish, error)
+
+    def _publish_at_once(
+        self, subject: str, data: bytes, reply: str, headers: dict[str, str]
+    ) -> None:
+        """`publish`, which waits for nothing unless too much is on its way. Raises Unavailable."""
+        running = self.publish(subject, data, reply, headers)
+        try:
+            running.send(None)
+        except StopIteration:
+            return
+        running.close()
+        raise Unavailable(f"{self._address.text}: too much is on its way")
+
+    def _acks(self, subject: str, answers: "list[Incoming | None]") -> list[Ack]:
         found: list[Ack] = []
-        for answer in awaited.answers:
+        for answer in answers:
             if answer is None:
                 raise Unavailable(f"{self._address.text}: the connection broke before the answer")
             if answer.status == NO_RESPONDERS:
@@ -338,18 +391,23 @@ class Listening:
 
 
 class _Round:
-    """The answers to several messages, awaited together."""
+    """The answers to several messages; `told` is called once, when all are there."""
 
-    def __init__(self, size: int, future: "Future[None]") -> None:
+    def __init__(self, size: int, told: Callable[[], None]) -> None:
         self.answers: list[Incoming | None] = [None] * size
-        self.future = future
+        self._told = told
         self._left = size
 
     def note(self, at: int, answer: Incoming | None) -> None:
         self.answers[at] = answer
         self._left -= 1
-        if not self._left and not self.future.done():
-            self.future.set_result(None)
+        if not self._left:
+            self._told()
+
+
+def _set_if_waited(future: "Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _tls(address: Address) -> ssl.SSLContext:

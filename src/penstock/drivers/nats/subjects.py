@@ -7,6 +7,7 @@ the `$` that begins a name is `%24`, since the server keeps such subjects. So no
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from xxhash import xxh3_64_hexdigest
@@ -16,9 +17,11 @@ from penstock.drivers.foreign.naming import escape
 NAME_BYTES_MAX: Final = 200
 """Longer names of streams and consumers end in a hash: they become names of folders."""
 EMPTY: Final = "%"
+NAMES_KEPT: Final = 4_096
 _MARKS: Final = re.compile(r"([/.:])")
 
 
+@lru_cache(NAMES_KEPT)
 def subject_of(topic: str) -> str:
     """The subject of a topic."""
     first, *rest = _MARKS.split(topic)

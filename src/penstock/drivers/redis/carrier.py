@@ -1,5 +1,6 @@
 """A connection to Redis: sends, administers, and opens consumers of groups."""
 
+import asyncio
 import json
 import ssl
 import time
@@ -14,6 +15,7 @@ from penstock.drivers import capabilities
 from penstock.drivers.foreign.address import Address
 from penstock.drivers.foreign.carrier import (
     Feed,
+    Outcome,
     Placed,
     Seat,
     Sender,
@@ -36,12 +38,15 @@ from penstock.drivers.redis.entries import (
     pair_of,
     paired,
     place_before,
+    placed,
+    sending,
     subscriptions_key,
     text,
     why_of,
 )
 from penstock.drivers.redis.feed import NOBODY, RedisFeed
 from penstock.drivers.redis.notes import RedisNotes
+from penstock.drivers.redis.quick import Quick
 from penstock.vocabulary.errors import (
     AccessRefused,
     AckRefused,
@@ -104,6 +109,7 @@ class RedisCarrier(RedisNotes):
         self._address = address
         self._options = _connection_options(address)
         self.redis: Any = self.client()
+        self._quick: Quick | None = None
         self._scripts: dict[str, Any] = {}
         self._trimmed: dict[str, float] = {}
         self._policies: dict[str, TopicPolicy] = {}
@@ -115,9 +121,16 @@ class RedisCarrier(RedisNotes):
     async def open(self) -> None:
         """Asks the server how safe it keeps what it confirms."""
         level = await self.call(self._level)
+        patient = aioredis.Redis(**self._options | {"socket_timeout": None})
+        self._quick = Quick(
+            patient.connection_pool.make_connection, self._options["socket_timeout"],
+            asyncio.get_running_loop(),
+        )  # fmt: skip
         self.capabilities = msgspec.structs.replace(capabilities.REDIS, durability=level)
 
     async def close(self) -> None:
+        if self._quick is not None:
+            await self._quick.close()
         with suppress(Exception):
             await self.redis.aclose()
 
@@ -135,13 +148,13 @@ class RedisCarrier(RedisNotes):
         """Does something with Redis; its errors become ours here, and only here."""
         try:
             return await work()
-        except problems.RedisError as error:
+        except (problems.RedisError, OSError) as error:
             raise self._translated(error) from error
-        except OSError as error:
-            raise Unavailable(f"{self._address.text}: {error}") from error
 
     def _translated(self, error: Any) -> PenstockError:
         text = f"{self._address.text}: {error}"
+        if isinstance(error, OSError):
+            return Unavailable(text)
         if isinstance(error, problems.AuthenticationError | problems.NoPermissionError):
             return AccessRefused(f"{self._address.text} refused user and password, or the rights "
                                  f"of this user: {type(error).__name__}")  # fmt: skip
@@ -171,36 +184,29 @@ class RedisCarrier(RedisNotes):
     async def send(
         self, topic: str, letters: Sequence[Letter], sender: Sender | None
     ) -> list[Placed]:
-        name = "" if sender is None else f"{OWN}:publisher:{topic}\0{sender.publisher.hex()}"
-        if len(letters) == 1:
-            return await self._send_one(topic, letters[0], name, sender)
-        answers = await self.run(
-            scripts.SEND, bodies=bodies_of(letters), stream=topic, sender=name,
-            epoch=0 if sender is None else sender.epoch, seconds=int(DEDUP_S),
-            idle=int(PUBLISHER_IDLE_S_MAX), letters=[packed(topic, each) for each in letters],
-        )  # fmt: skip
+        script, arguments = sending(topic, letters, sender)
+        answers = await self.call(lambda: self._script(script)(args=arguments))
         await self.trim(topic)
-        return [Placed(None, text(id), bool(state == 1)) for id, state in answers]
+        return placed(answers)
 
-    async def _send_one(
-        self, topic: str, letter: Letter, name: str, sender: Sender | None
-    ) -> list[Placed]:
-        row = packed(topic, letter)
-        arguments: list[Any] = [
-            topic, name, row["seen"], 0 if sender is None else sender.epoch, letter.sequence,
-            int(DEDUP_S), int(PUBLISHER_IDLE_S_MAX), "body", letter.body or b"", *row["fields"],
-        ]  # fmt: skip
-        ((id, state),) = await self.call(lambda: self._run_quickly(scripts.SEND_ONE, arguments))
-        await self.trim(topic)
-        return [Placed(None, text(id), bool(state == 1))]
+    def post(
+        self, topic: str, letters: Sequence[Letter], sender: Sender,
+        told: Callable[[Outcome], None],
+    ) -> bool:  # fmt: skip
+        """Begins to send; the outcome is told on the loop."""
+        if self._quick is None or self._trim_is_due(topic):
+            return False
+        script, arguments = sending(topic, letters, sender)
 
-    async def _run_quickly(self, script: str, arguments: list[Any]) -> Any:
-        """Runs a script that the server mostly knows, past the layers of the SDK for others."""
-        made = self._script(script)
-        try:
-            return await self.redis.execute_command("EVALSHA", made.sha, 0, *arguments)
-        except problems.NoScriptError:
-            return await made(args=arguments)
+        def tell(answer: Any) -> None:
+            if not isinstance(answer, Exception):
+                told(placed(answer))
+            elif isinstance(answer, problems.NoScriptError):
+                told(Unavailable(f"{self._address.text} does not know the script yet"))
+            else:
+                told(self._translated(answer))
+
+        return self._quick.send(("EVALSHA", self._script(script).sha, 0, *arguments), tell)
 
     async def commit(
         self, wish: UnitWish, parts: list[list[Letter]], acks: list[tuple[Feed, list[Letter]]]
@@ -233,12 +239,14 @@ class RedisCarrier(RedisNotes):
             for places in json.loads(answer) or ()
         ]
 
+    def _trim_is_due(self, topic: str) -> bool:
+        return time.time() >= self._trimmed.get(topic, 0.0) + TRIM_S
+
     async def trim(self, topic: str, *, is_due: bool = False) -> None:
         """Removes what nobody needs any more, not oftener than useful."""
-        now = time.time()
-        if not is_due and now < self._trimmed.get(topic, 0.0) + TRIM_S:
+        if not is_due and not self._trim_is_due(topic):
             return
-        self._trimmed[topic] = now
+        now = self._trimmed[topic] = time.time()
         policy = self._policies.get(topic, TopicPolicy())
 
         def before(seconds: float | None) -> int:

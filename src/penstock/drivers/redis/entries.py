@@ -5,12 +5,18 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.drivers.foreign.carrier import Placed, Sender
 from penstock.drivers.foreign.envelope import Letter, seal, unseal
+from penstock.drivers.redis import scripts
 from penstock.vocabulary.errors import InvalidName
+from penstock.vocabulary.limits import DEDUP_S, PUBLISHER_IDLE_S_MAX
 
 OWN: Final = "$penstock"
 """Keys that begin so are ours; no topic may have such a name."""
 SEQUENCE_MAX: Final = (1 << 64) - 1
+_DEDUP_S: Final = int(DEDUP_S)
+_IDLE_S: Final = int(PUBLISHER_IDLE_S_MAX)
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 # -- records -------------------------------------------------------------------------------------
@@ -20,6 +26,29 @@ def packed(topic: str, letter: Letter) -> dict[str, Any]:
     """A letter for the scripts that store."""
     seen = f"{OWN}:id:{topic}\0{letter.dedup}" if letter.is_given else ""
     return {"seen": seen, "sequence": letter.sequence, "fields": flat(letter)}
+
+
+def sending(topic: str, letters: Sequence[Letter], sender: Sender | None) -> tuple[str, list[Any]]:
+    """The script that stores letters, and its arguments."""
+    name = "" if sender is None else f"{OWN}:publisher:{topic}\0{sender.publisher.hex()}"
+    epoch = 0 if sender is None else sender.epoch
+    if len(letters) == 1:
+        letter = letters[0]
+        seen = f"{OWN}:id:{topic}\0{letter.dedup}" if letter.is_given else ""
+        return scripts.SEND_ONE, [
+            topic, name, seen, epoch, letter.sequence, _DEDUP_S, _IDLE_S, "body",
+            letter.body or b"", *flat(letter),
+        ]  # fmt: skip
+    said = {
+        "stream": topic, "sender": name, "epoch": epoch, "seconds": _DEDUP_S, "idle": _IDLE_S,
+        "letters": [packed(topic, each) for each in letters],
+    }  # fmt: skip
+    return scripts.SEND, [_encode(said), *bodies_of(letters)]
+
+
+def placed(answers: list[Any]) -> list[Placed]:
+    """What a script that stores answers."""
+    return [Placed(None, text(id), bool(state == 1)) for id, state in answers]
 
 
 def flat(letter: Letter) -> list[str]:

@@ -1,0 +1,94 @@
+"""Kafka on one node, killed under load: its page cache survives, so that nothing confirmed is lost.
+
+(The kill of one node of three is in `test_kafka_cluster.py`.)
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.vocabulary.message import Durability
+from tests.contracts.suites.world import PATIENCE_S, unique, until
+from tests.contracts.test_foreign_crash import RESUME_S
+from tests.contracts.test_kafka_cluster import PatientLoad
+from tests.servers.fixtures import available
+from tests.servers.kafka import Cluster
+
+ORDERED = 400
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Cluster]:
+    """A Kafka that this test may kill."""
+    cluster = available(lambda: Cluster(tmp_path / "kafka", 1))
+    try:
+        yield cluster.start()
+    finally:
+        cluster.stop()
+
+
+class OrderedPublishes:
+    """Publishes of one key, many under way at once: none overtakes another, none comes twice."""
+
+    def __init__(self, client: penstock.Client, topic: str) -> None:
+        self._client = client
+        self._topic = topic
+        self.confirmed = 0
+
+    async def run(self) -> None:
+        window: list[asyncio.Task[penstock.Receipt]] = []
+        for number in range(ORDERED):
+            send = self._client.publish(self._topic, str(number), key="one")
+            window.append(asyncio.create_task(send))
+            if len(window) == 40:
+                await window.pop(0)
+                self.confirmed += 1
+            await asyncio.sleep(0.005)
+        await asyncio.gather(*window)
+        self.confirmed = ORDERED
+
+
+def test_a_node_killed_under_load_loses_nothing_it_confirmed(own: Cluster) -> None:
+    url = f"kafka://{own.bootstrap}?topics=1:1&publish_s=60"
+    load = PatientLoad(url, unique("load"), 2_500)
+    node = own.nodes[0]
+
+    async def scenario() -> tuple[float, list[str]]:
+        async with penstock.connect(url) as sender, penstock.connect(url) as taker:
+            receipt = await sender.publish(load.topic, b"-1")
+            assert receipt.durability is Durability.WRITTEN
+            await sender.create_subscription(load.topic, "work", start="latest")
+            ordered = OrderedPublishes(sender, unique("ordered"))
+            consuming = asyncio.create_task(load.consume(taker))
+            publishing = asyncio.create_task(load.publish(sender))
+            ordering = asyncio.create_task(ordered.run())
+
+            async def is_running() -> bool:
+                for task in (publishing, ordering, consuming):
+                    assert not task.done(), task.exception()
+                return len(load.received) > 200 and ordered.confirmed > 10
+
+            await until(is_running, "the load")
+            node.kill()
+            assert ordered.confirmed < ORDERED
+            await asyncio.to_thread(node.start)
+            started = time.monotonic()
+            while load.newest < started and not consuming.done():
+                await asyncio.sleep(0.01)
+                assert time.monotonic() - started < PATIENCE_S, "the consumer did not resume"
+            resumed = load.newest - started
+            await asyncio.wait_for(asyncio.gather(publishing, ordering, consuming), 90)
+            found = await sender.peek(ordered._topic, 2 * ORDERED)
+            return resumed, [(message.body or b"").decode() for message in found]
+
+    resumed, found = asyncio.run(scenario())
+    lost = load.confirmed - load.received.keys()
+    assert not lost, f"{len(lost)} confirmed messages are lost"
+    assert resumed < RESUME_S
+    assert not load.received.keys() - load.confirmed
+    assert len(load.confirmed) == load.total
+    assert found == [str(number) for number in range(ORDERED)]

@@ -64,7 +64,8 @@ sdk_log = logging.getLogger("penstock.drivers.kafka.sdk")
 POLL_S: Final = 0.2
 ASK_S: Final = 10.0
 COORDINATOR_S: Final = 15.0
-COORDINATOR_TRIES: Final = 4
+COORDINATOR_S_MAX: Final = 45.0
+COORDINATOR_PAUSE_S: Final = 0.2
 WORKERS: Final = 8
 BATCH_SLACK: Final = 1_024
 _PENSTOCK: Final = {
@@ -99,6 +100,12 @@ _AWAY: Final = {
     )
     if hasattr(KafkaError, name)
 }  # fmt: skip
+_COORDINATOR_AWAY: Final = {
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
 STALE: Final = frozenset(
     getattr(KafkaError, name)
     for name in ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID",
@@ -235,15 +242,16 @@ class Link:
         The first question makes a new cluster create the topic its groups are kept in, and the
         library may wait for a coordinator it has not heard of until it is asked once more.
         """
-        for tries_left in reversed(range(COORDINATOR_TRIES)):
+        until = self.loop.time() + COORDINATOR_S_MAX
+        while True:
             (future,) = call(*args, request_timeout=COORDINATOR_S).values()
             try:
                 return await asyncio.wrap_future(future)
             except KafkaException as error:
-                is_late = error.args[0].code() == KafkaError._TIMED_OUT  # noqa: SLF001
-                if self._refusal or not is_late or not tries_left:
+                is_away = error.args[0].code() in _COORDINATOR_AWAY
+                if self._refusal or not is_away or self.loop.time() > until:
                     raise self._refusal or translated(error, self.where) from error
-        raise AssertionError("the last try returns or raises")
+                await asyncio.sleep(COORDINATOR_PAUSE_S)
 
     async def run(self, call: Callable[..., Any], *args: Any) -> Any:
         """A call of the library that blocks, in a thread."""

@@ -167,9 +167,14 @@ async def _status(arguments: Namespace, output: Output) -> int:
     from penstock.cli.connection import check_exists
     from penstock.client.client import connect
     from penstock.pipeline.operations import status
+    from penstock.pipeline.spark import kafka_operations
 
     found = []
     for each in _chosen(arguments):
+        if kafka_operations.is_here(each):
+            told = await asyncio.to_thread(kafka_operations.status, each)
+            found.append(msgspec.to_builtins(told))
+            continue
         check_exists(each.url)
         async with connect(each.url) as client:
             found.append(msgspec.to_builtins(await status(each, client)))
@@ -275,12 +280,16 @@ async def _replay(arguments: Namespace, output: Output) -> int:
     from penstock.cli.connection import check_exists
     from penstock.client.client import connect
     from penstock.pipeline.operations import replay
+    from penstock.pipeline.spark import kafka_operations
 
     found: dict[str, dict[str, int]] = {}
     for each in _chosen(arguments):
-        check_exists(each.url)
-        async with connect(each.url) as client:
-            sent, left = await replay(each, client, arguments.fix)
+        if kafka_operations.is_here(each):
+            sent, left = await asyncio.to_thread(kafka_operations.replay, each, arguments.fix)
+        else:
+            check_exists(each.url)
+            async with connect(each.url) as client:
+                sent, left = await replay(each, client, arguments.fix)
         found[each.name] = {"sent": sent, "left": left}
     if output.is_json:
         output.document(found)

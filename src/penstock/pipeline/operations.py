@@ -83,6 +83,11 @@ class Opened:
 
 async def status(pipeline: Pipeline, client: Client | None) -> Status:
     """How far a pipeline is. It must not run at the same time."""
+    return looked(pipeline, None if client is None else await _lag(pipeline, client))
+
+
+def looked(pipeline: Pipeline, lag: int | None) -> Status:
+    """How far a pipeline is, given its lag."""
     with Opened(pipeline) as opened:
         last = opened.ledger.last
         return Status(
@@ -94,7 +99,7 @@ async def status(pipeline: Pipeline, client: Client | None) -> Status:
                 root: sum(each.rows for each in table.files())
                 for root, table in opened.tables.items()
             },
-            None if client is None else await _lag(pipeline, client),
+            lag,
             counted(pipeline),
         )
 

@@ -9,6 +9,7 @@ moments. `range planned` happens in the process in which Spark plans: that one w
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -108,12 +109,13 @@ def main(file: str, moments: dict[str, str], skip: int) -> None:
     """Runs the pipelines of a file, and dies."""
     found = read_file(file)
     folder = Path(file).parent / "waiting"
-    folder.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # a driver before this one had others wait
+    folder.mkdir()
     os.environ[DRIVER] = str(os.getpid())
     os.environ[WAITING] = str(folder)
     spark = session.start(found.spark)
     if PLANNED in moments.values():
-        spark.dataSource.register(DyingSource)
+        session.register(spark, DyingSource)
     dying = Dying(moments, skip, folder)
     for pipeline in found.pipelines.values():
         threading.Thread(target=dying.run, args=(pipeline, spark), daemon=True).start()

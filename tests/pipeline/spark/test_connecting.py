@@ -1,5 +1,7 @@
 """Connections are kept from task to task, and belong to one process and one run."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,3 +48,14 @@ def test_frames_are_looked_at_without_a_reader(tmp_path: Path) -> None:
         assert connecting.client_of(lane.url).subscriptions(lane.topic) == []
     finally:
         connecting.close_all()
+
+
+def test_a_process_that_only_connects_does_not_load_a_broker() -> None:
+    """Spark starts such a process for every query, and waits for it."""
+    program = (
+        "import sys; import penstock.pipeline.spark.connecting; import penstock.client as c; "
+        "assert not any(each.startswith('penstock.broker') for each in sys.modules); "
+        "assert c.Broker.__module__ == 'penstock.client.broker'; "
+        "assert not hasattr(c, 'Nothing')"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

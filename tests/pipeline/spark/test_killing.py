@@ -33,7 +33,8 @@ class Fleet:
             lane.file.write_text(part, encoding="utf-8")
             self.lanes.append(lane)
             text += part
-        self.file.write_text(f'{text}\n[spark]\nmaster = "local[2]"\n', encoding="utf-8")
+        spark = "".join(f"'{key}' = '{value}'\n" for key, value in world.OPTIONS.items())
+        self.file.write_text(f"{text}\n[spark]\n{spark}", encoding="utf-8")
 
     def post(self) -> None:
         """Readings for more than one batch, and one that is refused."""
@@ -48,8 +49,13 @@ class Fleet:
         die(self.file, dict(zip(self.names, turned, strict=True)))
 
 
-@pytest.mark.prove  # many Python processes start in it: minutes on a busy machine
-@pytest.mark.parametrize("rounds", [1, 6], ids=["each moment once", "more than fifty kills"])
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        pytest.param(1, id="each moment once"),
+        pytest.param(6, id="more than fifty kills", marks=pytest.mark.prove),
+    ],
+)
 def test_the_driver_is_killed_at_each_moment_and_the_next_run_finishes(
     spark: Any, served: str, tmp_path: Path, tally: Any, rounds: int
 ) -> None:

@@ -26,6 +26,24 @@ def test_a_dataset_means_typed_columns() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "takes_schema"),
+    [
+        ({}, True),
+        ({"emit": "typed", "mode": "failfast"}, True),
+        ({"emit": "bodies"}, False),
+        ({"emit": "ranges"}, False),
+        ({"dataset": "pms"}, False),
+    ],
+)
+def test_a_schema_may_be_given_where_nothing_else_says_the_columns(
+    given: dict[str, str], takes_schema: bool
+) -> None:
+    found = options.parse(LEAST | given)
+    assert found.takes_schema is takes_schema
+    assert found.mode == ("FAILFAST" if "mode" in given else None)
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"topic": ""}, "needs the option 'topic'"),
@@ -37,6 +55,7 @@ def test_a_dataset_means_typed_columns() -> None:
         ({"dataset": "pmss"}, "no dataset 'pmss'; did you mean 'pms'"),
         ({"startingOffsets": "soon"}, "option startingOffsets: 'soon' must be"),
         ({"startingOffsets": '{"0": -1}'}, "option startingOffsets"),
+        ({"mode": "strict"}, "option mode must be one of PERMISSIVE, DROPMALFORMED, FAILFAST"),
         ({"progress": "maybe"}, "option progress must be one of spark, caller"),
     ],
 )

@@ -268,25 +268,37 @@ def test_what_ended_a_batch_is_told_as_it_is_or_as_spark_says_it(lane: SparkLane
             opened.check()
 
 
-def test_a_query_whose_python_came_up_too_late_is_started_again_and_no_other(
-    lane: SparkLane, monkeypatch: pytest.MonkeyPatch
+def test_a_query_whose_python_came_up_too_late_is_to_start_again_and_no_other(
+    lane: SparkLane,
 ) -> None:
-    started: list[Any] = []
     with running.opened([lane.pipeline]) as (opened,):
-        monkeypatch.setattr(opened, "start", started.append)
-        assert not opened.revive("session"), "it was never started"
-        for said, is_revived in (("x: " + query.NOT_UP, True), ("another error", False)):
+        assert not opened.is_to_start_again(), "it was never started"
+        for said, is_again in (("x: " + query.NOT_UP, True), ("another error", False)):
             ended = RuntimeError(said)
             opened.query = SimpleNamespace(isActive=False, exception=lambda ended=ended: ended)
-            assert opened.revive("session") is is_revived
+            assert opened.is_to_start_again() is is_again
         with pytest.raises(QueryFailed, match="another error"):
             opened.check()
         opened.query = SimpleNamespace(
             isActive=False, exception=lambda: RuntimeError(query.NOT_UP), stop=lambda: None
         )
-        while opened.revive("session"):
-            pass
-    assert started == ["session"] * query.REVIVALS_MAX
+        again = 1
+        while opened.is_to_start_again():
+            again += 1
+    assert again == query.REVIVALS_MAX
+
+
+def test_a_query_starts_until_its_first_batch_is_planned(lane: SparkLane) -> None:
+    with running.opened([lane.pipeline]) as (opened,):
+        assert not opened.is_starting
+        seen = []
+        for message in ("Initializing sources", "Getting offsets from X", "Processing new data"):
+            opened.query = SimpleNamespace(isActive=True, status={"message": message})
+            seen.append(opened.is_starting)
+        assert seen == [True, True, False]
+        opened.query.status["message"] = "Getting offsets from X"
+        assert not opened.is_starting, "it was up before"
+        opened.query = None
 
 
 def test_several_pipelines_are_queries_of_one_session_and_stop_when_asked(

@@ -1,7 +1,10 @@
 """What is checked before a session starts, and that everything is let go of again."""
 
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,3 +96,56 @@ def test_missing_jars_are_told_before_anything_is_made(
     with pytest.raises(JarsMissing, match=f"scripts/servers {jars}"):
         _run(pipeline)
     assert not (lane.folder / "checkpoint").exists()
+
+
+class Late:
+    """A query whose Python comes up too late the first times; it needs a few looks to start."""
+
+    def __init__(self, late: int) -> None:
+        self.late = late
+        self.starts = 0
+        self.looks = 0
+        self.is_active = False
+
+    @property
+    def is_starting(self) -> bool:
+        return self.is_active and self.looks < 3
+
+    def start(self, _spark: Any) -> None:
+        self.starts += 1
+        self.looks = 0
+        self.is_active = True
+
+    def poll(self) -> None:
+        self.looks += 1
+        self.is_active = self.is_active and self.looks < (3 if self.starts <= self.late else 5)
+
+    def is_to_start_again(self) -> bool:
+        return self.starts <= self.late
+
+    def check(self) -> None:
+        assert self.starts > self.late
+
+    def stop(self) -> None:
+        assert not self.is_active
+
+
+def test_queries_that_start_again_wait_for_their_turn_too(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes = [Late(at % 4) for at in range(9)]
+    most = 0
+
+    @contextmanager
+    def opened(_pipelines: Sequence[Pipeline], _at: Any) -> Iterator[Sequence[Late]]:
+        yield lanes
+
+    def show(_lanes: Any) -> None:
+        nonlocal most
+        most = max(most, sum(each.is_starting for each in lanes))
+
+    monkeypatch.setattr(running, "opened", opened)
+    monkeypatch.setattr(running, "POLL_S", 0.001)
+    running.run([_pipeline(lane)], {}, threading.Event(), show=show, started="session")
+    assert [each.starts for each in lanes] == [at % 4 + 1 for at in range(9)]
+    assert most == running.STARTING_MAX

@@ -2,6 +2,8 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -106,3 +108,19 @@ def test_a_session_that_does_not_start_is_one_error(
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", fail)
     with pytest.raises(SessionFailed, match=said):
         session.start(given)
+
+
+def test_a_source_is_registered_with_what_spark_would_add_while_others_start() -> None:
+    environment = {"MINE": "1", "SPARK_BUFFER_SIZE": "4096"}
+    seen: list[tuple[Any, dict[str, str]]] = []
+    spark = SimpleNamespace(
+        sparkContext=SimpleNamespace(environment=environment),
+        dataSource=SimpleNamespace(
+            register=lambda source: seen.append((source, dict(environment)))
+        ),
+    )
+    session.register(spark, "source")
+    ((source, during),) = seen
+    assert source == "source"
+    assert during == {**session.ADDED, "MINE": "1", "SPARK_BUFFER_SIZE": "4096"}
+    assert environment == {"MINE": "1", "SPARK_BUFFER_SIZE": "4096"}, "other functions have theirs"

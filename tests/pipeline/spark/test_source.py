@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import DataType, DayTimeIntervalType, IntegerType, StructType
 
 from penstock.client.client import connect
-from penstock.pipeline.spark.source import ROWS_PER_TASK_MIN, cut
+from penstock.pipeline.spark.source import ROWS_PER_TASK_MIN, PenstockSource, cut
+from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.reading import PlannedRange
 from tests.pipeline.lane import readings
 from tests.pipeline.spark import world
@@ -101,6 +103,46 @@ def test_typed_columns_go_on_in_sql(spark: Any, served: str, tmp_path: Path) -> 
     assert len(rows) == 40
     assert {(row[1], row[2]) for row in rows} == {(51.262, 14)}
     assert sum(row[3] for _, part in seen for row in part) == 1
+
+
+def test_a_schema_reads_its_columns_from_json(spark: Any, served: str, tmp_path: Path) -> None:
+    topic = unique("orders")
+    given = [b'{"name": "n%d", "amount": %d, "at": "2020-01-02T03:04:05Z"}' % (at, at)
+             for at in range(20)]  # fmt: skip
+    world.post(served, topic, [*given, b"nonsense"], 2)
+    schema = "name string, amount double, at timestamp, _offset bigint, _corrupt_record string"
+    options = {"url": served, "topic": topic}
+    rows = spark.read.format("penstock").options(**options).schema(schema).load().collect()
+    (bad,) = [row for row in rows if row["_corrupt_record"] is not None]
+    assert (bad["name"], bad["_corrupt_record"]) == (None, "nonsense")
+    good = {row["name"]: row for row in rows if row is not bad}
+    assert {name: row["amount"] for name, row in good.items()} == {f"n{n}": n for n in range(20)}
+    assert {row["at"].timestamp() for row in good.values()} == {1577934245}
+
+    seen: list[Any] = []
+    stream = spark.readStream.format("penstock").schema(StructType().add("amount", "double"))
+    stream = stream.options(**options, subscription="s", mode="DROPMALFORMED").load()
+    _drain(stream, tmp_path / "ck", seen)
+    assert sorted(row[0] for _, part in seen for row in part) == [float(at) for at in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        (DayTimeIntervalType(), {}, "'a' is of type duration"),
+        (IntegerType(), {"columns": "body"}, "option columns: a schema is given"),
+        (IntegerType(), {"emit": "bodies"}, "leave `schema` out"),
+        (IntegerType(), {"dataset": "pms"}, "leave `schema` out"),
+        (None, {"mode": "FAILFAST"}, "option mode goes with a schema"),
+    ],
+)
+def test_a_schema_that_does_not_go_is_said_in_our_words(
+    kind: DataType | None, options: dict[str, str], said: str
+) -> None:
+    source = PenstockSource({"url": "penstock://127.0.0.1:9", "topic": "orders"} | options)
+    schema = source.schema() if kind is None else StructType().add("a", kind)
+    with pytest.raises(InvalidArgument, match=said):
+        source.reader(schema)
 
 
 def test_a_batch_read_looks_and_leaves_no_trace(spark: Any, served: str) -> None:

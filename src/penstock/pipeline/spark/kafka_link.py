@@ -33,6 +33,8 @@ MOVING_S: Final = 0.1
 Offsets = dict[int, int]
 Record = tuple[str, str, Message]
 """Topic, id and message."""
+Found = tuple[int, int, bytes | None, list[tuple[str, bytes]]]
+"""Partition, offset, body and headers of a stored record."""
 
 
 class KafkaLink:
@@ -111,6 +113,33 @@ class KafkaLink:
             return None
         return int(record.offset()), bytes(record.value() or b"")
 
+    def read(self, topic: str, starts: Offsets, most: int) -> tuple[list[Found], Offsets]:
+        """Committed records from these offsets on, at most so many; and where the next ones are."""
+        found: list[Found] = []
+        ends = dict(starts)
+        left = set(starts)
+        reader = self._consumer("penstock.looking", {"enable.partition.eof": True})
+        try:
+            reader.assign([self._kafka.TopicPartition(topic, at, starts[at]) for at in left])
+            while left and len(found) < most:
+                record = self._asked(reader.poll, ASK_S)
+                if record is None:
+                    raise Unavailable(
+                        f"{self._text} does not answer: topic {topic!r} gives nothing"
+                    )
+                error, at, offset = record.error(), record.partition(), record.offset()
+                if error is None:
+                    found.append((at, offset, record.value(), record.headers() or []))
+                    ends[at] = offset + 1
+                elif error.code() == self._kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001
+                    ends[at] = offset
+                    left.discard(at)
+                else:
+                    raise Unavailable(f"{self._text}, topic {topic!r}: {error.str()}")
+        finally:
+            reader.close()
+        return found, ends
+
     def ensure_topic(self, topic: str, *, is_kept: bool) -> None:
         """Creates a topic of the pipeline's own when it is missing."""
         try:
@@ -158,6 +187,10 @@ class KafkaLink:
             raise
         return True
 
+    def claim(self, name: str) -> None:
+        """What another process publishes under this name from now on fails."""
+        self._producer(name)
+
     def close(self) -> None:
         """Lets go of everything. Doing so twice is harmless."""
         self._producers.clear()
@@ -194,12 +227,12 @@ class KafkaLink:
             self._producers[name] = producer
         return self._producers[name]
 
-    def _consumer(self, group: str) -> Any:
+    def _consumer(self, group: str, more: dict[str, Any] | None = None) -> Any:
         return self._kafka.Consumer(
             {
                 **self._settings, "group.id": group, "enable.auto.commit": False,
                 "auto.offset.reset": "error", "isolation.level": "read_committed",
-                "allow.auto.create.topics": False,
+                "allow.auto.create.topics": False, **(more or {}),
             }
         )  # fmt: skip
 

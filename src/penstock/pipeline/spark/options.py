@@ -12,11 +12,15 @@ ROWS_DEFAULT: Final = 200_000
 KNOWN: Final = (
     "url", "topic", "subscription", "owner", "startingOffsets", "maxRowsPerBatch",
     "maxBytesPerBatch", "minTasks", "emit", "dataset", "columns", "progress",
+    "mode", "columnNameOfCorruptRecord",
 )  # fmt: skip
 SPARKS_OWN: Final = frozenset({"path"})
 BODIES: Final = "bodies"
 RANGES: Final = "ranges"
 TYPED: Final = "typed"
+MODES: Final = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
+"""What becomes of a body that does not fit the schema given: as Spark's own JSON reader has it."""
+CORRUPT: Final = "_corrupt_record"
 BY_SPARK: Final = "spark"
 BY_CALLER: Final = "caller"
 
@@ -39,6 +43,12 @@ class Options(NamedTuple):
     columns: tuple[str, ...] | None
     reports: bool
     """Whether Spark's commits move the reader's progress; else the caller does it."""
+    mode: str | None = None
+    """One of MODES; None = not given."""
+    corrupt: str = CORRUPT
+    """The column for a body that does not fit, where the schema has it."""
+    takes_schema: bool = False
+    """Whether the caller may give a schema, for the columns to read from JSON bodies."""
 
 
 def parse(given: Mapping[str, str]) -> Options:
@@ -75,6 +85,9 @@ def parse(given: Mapping[str, str]) -> Options:
         _number(found, "maxBytesPerBatch", None), _number(found, "minTasks", 1) or 1,
         emit, found.get("dataset"), columns,
         _one_of(found, "progress", (BY_SPARK, BY_CALLER), BY_SPARK) == BY_SPARK,
+        None if "mode" not in found else _one_of(_upper(found, "mode"), "mode", MODES, MODES[0]),
+        found.get("columnNameOfCorruptRecord", CORRUPT),
+        "dataset" not in found and found.get("emit", TYPED) == TYPED,
     )  # fmt: skip
 
 
@@ -100,6 +113,10 @@ def starting(text: str) -> Any:
 
 def _is_offset(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _upper(found: Mapping[str, str], key: str) -> dict[str, str]:
+    return {**found, key: found[key].upper()}
 
 
 def _number(found: Mapping[str, str], key: str, default: int | None) -> int | None:

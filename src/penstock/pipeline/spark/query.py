@@ -37,7 +37,8 @@ STOP_S_MAX: Final = 60.0
 """How long a stop waits for the batch in hand."""
 PAUSE_S: Final = 0.02
 NOT_UP: Final = "Python worker failed to connect back"
-INITIALIZING: Final = "Initializing sources"
+COMING_UP: Final = ("Initializing sources", "Getting offsets from")
+"""How the status of a query begins until its source answered the first time."""
 REVIVALS_MAX: Final = 20
 
 
@@ -70,6 +71,7 @@ class SparkLane:
         """The newest batch that is stored."""
         self._reported = -1
         self._revivals = 0
+        self._is_up = False
 
     # -- open and start ----------------------------------------------------------------------
 
@@ -129,6 +131,7 @@ class SparkLane:
     def start(self, spark: Any) -> None:
         """Starts the query."""
         pipeline = self.pipeline
+        self._is_up = False
         for table in self._tables.values():
             if isinstance(table, SparkDeltaStorage):
                 table.spark = spark
@@ -289,8 +292,11 @@ class SparkLane:
 
     @property
     def is_starting(self) -> bool:
-        """True until the query's Python processes are up."""
-        return self.is_active and self.query.status["message"] == INITIALIZING
+        """True until the query's Python processes are up, and its first batch is planned."""
+        if not self.is_active or self._is_up:
+            return False
+        self._is_up = not self.query.status["message"].startswith(COMING_UP)
+        return not self._is_up
 
     def stop(self) -> None:
         """Ends the query after the batch in hand, and reports that."""
@@ -305,10 +311,11 @@ class SparkLane:
         if self.query is not None:
             self.query.stop()
 
-    def revive(self, spark: Any) -> bool:
-        """Starts an ended query again when one of Spark's Python processes did not come up in time.
+    def is_to_start_again(self) -> bool:
+        """Whether the query ended because one of Spark's Python processes did not come up in time.
 
         Spark gives it ten seconds, which a busy machine may need for its imports; nothing was lost.
+        Every yes is counted, and there is an end to them.
         """
         error = None if self.query is None else self.query.exception()
         if error is None or NOT_UP not in str(error):
@@ -317,7 +324,6 @@ class SparkLane:
             return False
         self._revivals += 1
         log.warning("pipeline %s: %s; starting again", self.pipeline.name, NOT_UP)
-        self.start(spark)
         return True
 
     def check(self) -> None:

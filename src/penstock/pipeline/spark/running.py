@@ -20,8 +20,9 @@ from penstock.vocabulary.errors import Unsupported
 
 POLL_S: Final = 0.05
 STARTING_MAX: Final = 2
-"""Queries that start at the same time. Each has Python processes to start, which Spark gives ten
-seconds: started all together on a small machine, none of them would be in time."""
+"""Queries that start at the same time, for the first time or again. Each has Python processes to
+start, which Spark gives ten seconds: all together on a small machine, none of them is in time, and
+started again all together they never are."""
 
 
 @contextmanager
@@ -72,9 +73,13 @@ def run(
                     going[-1].start(started)
                 for lane in list(going):
                     lane.poll()
-                    if not lane.is_active and not lane.revive(started):
+                    if lane.is_active:
+                        continue
+                    going.remove(lane)
+                    if lane.is_to_start_again():
+                        waiting.append(lane)
+                    else:
                         lane.check()
-                        going.remove(lane)
                 show(lanes)
         finally:
             for lane in lanes:

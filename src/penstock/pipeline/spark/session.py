@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +40,16 @@ DELTA_OPTIONS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+ADDED: Final = {
+    "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+"""What Spark adds to the environment of a source when a query starts. That is one map for all
+queries: it must not grow while the tasks of another query are being packed, or those cannot be
+unpacked (OptionalDataException). So these names are in it from the beginning, with
+values that Spark replaces."""
 
 
 def check_java() -> str:
@@ -148,8 +159,20 @@ def start(spark: Mapping[str, Any], jars: Iterable[str] = (), name: str = "penst
         if "spark.jars.packages" in wanted:
             advice = "the jars of spark.jars.packages may be out of reach: name files in spark.jars"
         raise SessionFailed(f"Spark did not start: {first}; {advice}") from error
-    session.dataSource.register(PenstockSource)
+    register(session, PenstockSource)
     return session
+
+
+def register(spark: Any, source: Any) -> None:
+    """Makes a source known to a session, so that several queries may start at the same time."""
+    environment = spark.sparkContext.environment
+    before = dict(environment)
+    environment.update(ADDED | before)
+    try:
+        spark.dataSource.register(source)
+    finally:
+        environment.clear()
+        environment.update(before)
 
 
 def _full(key: str) -> str:

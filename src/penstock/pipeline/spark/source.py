@@ -74,7 +74,7 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        """Follows from `emit`, `dataset` and `columns`."""
+        """Follows from `emit`, `dataset` and `columns`, unless the caller gives one."""
         return from_arrow_schema(_arrow_schema(options.parse(self._given)))
 
     def reader(self, schema: StructType) -> "LookingReader":
@@ -90,14 +90,33 @@ class _Reading:
     """The half that runs in the workers."""
 
     def __init__(self, given: options.Options, schema: StructType) -> None:
+        self._given = given
+        self._schema = schema
+        self._is_json = given.takes_schema and not (
+            given.emit == options.BODIES and schema == from_arrow_schema(_arrow_schema(given))
+        )
+        if self._is_json:
+            self._layout()  # says what is wrong with it now
+            return
         wanted = from_arrow_schema(_arrow_schema(given))
         if schema != wanted:
             raise InvalidArgument(
                 f"format penstock with emit={given.emit} has the columns {wanted.simpleString()}; "
                 "leave `schema` out, and choose with the option columns"
             )
-        self._given = given
-        self._schema = schema
+        if given.mode is not None:
+            raise InvalidArgument(
+                "option mode goes with a schema, whose columns are read from JSON bodies: "
+                '.schema("name string, amount double")'
+            )
+
+    def _layout(self) -> Any:
+        from penstock.pipeline.spark import json_rows  # noqa: PLC0415 - see above
+
+        if self._given.columns is not None:
+            raise InvalidArgument("option columns: a schema is given, which says the columns")
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        return json_rows.layout(schema, self._given.corrupt)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of a range, the same as often as asked."""
@@ -110,10 +129,15 @@ class _Reading:
                 schema=wanted,
             )
             return
-        from penstock.pipeline.datasets import finding  # noqa: PLC0415 - see above
+        batches = _batches(given, partition)
+        if self._is_json:
+            from penstock.pipeline.spark import json_rows  # noqa: PLC0415 - see above
+
+            yield from json_rows.parsed(batches, self._layout(), given.mode or options.MODES[0])
+            return
+        from penstock.pipeline.datasets import finding  # noqa: PLC0415
         from penstock.pipeline.spark import columns  # noqa: PLC0415
 
-        batches = _batches(given, partition)
         schema = _arrow_schema(given)
         if given.dataset is None:
             found = columns.bodies(batches, schema)
@@ -306,7 +330,7 @@ def _arrow_schema(given: options.Options) -> pa.Schema:
     if given.emit == options.BODIES:
         return columns.chosen(columns.BODIES, given.columns)
     if given.dataset is None:
-        raise InvalidArgument("emit=typed needs the option 'dataset'")
+        raise InvalidArgument("emit=typed needs the option 'dataset', or a schema")
     return columns.chosen(columns.typed_schema(finding.find(given.dataset)), given.columns)
 
 

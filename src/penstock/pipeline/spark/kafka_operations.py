@@ -1,0 +1,113 @@
+"""What an operator does with a pipeline on Spark whose source is Kafka: look, and replay.
+
+The pipeline's place is the group named by its subscription, and quarantine is a topic of that
+Kafka. A replay is a transaction of Kafka's: the mended readings and how far the quarantine is done
+are stored together or not at all, so each goes once, wherever a replay ends.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, Final
+
+from penstock.pipeline import messages, operations
+from penstock.pipeline.operations import PASSED_ON, Fix, Status
+from penstock.pipeline.settings import Pipeline
+from penstock.pipeline.spark import kafka_url
+from penstock.pipeline.spark.kafka_link import Found, KafkaLink, Record
+from penstock.pipeline.spark.kafka_rows import MORE
+from penstock.vocabulary.errors import UnknownTopic
+from penstock.vocabulary.message import Message
+
+REPLAY_MAX: Final = 100_000
+"""Messages of quarantine that one replay looks at."""
+AT_ONCE: Final = 1_000
+"""Messages of quarantine that are one transaction."""
+
+
+def is_here(pipeline: Pipeline) -> bool:
+    """Whether a pipeline keeps its place in Kafka as this module expects it."""
+    return pipeline.settings.lane == "spark" and kafka_url.is_kafka(pipeline.url)
+
+
+def status(pipeline: Pipeline) -> Status:
+    """How far a pipeline is. It must not run at the same time. Raises Unavailable."""
+    with closing(_link(pipeline, pipeline.subscription)) as link:
+        return operations.looked(pipeline, lag(pipeline, link))
+
+
+def lag(pipeline: Pipeline, link: KafkaLink) -> int:
+    """Offsets between the group and the end of the topic; the marks of transactions count too."""
+    try:
+        held = link.ends(pipeline.topic)
+    except UnknownTopic:
+        return 0
+    known = link.committed(pipeline.topic)
+    return sum(max(0, end - max(low, known.get(at, low))) for at, (low, end) in held.items())
+
+
+def replay(
+    pipeline: Pipeline, fix: Fix | None = None, *, limit: int = REPLAY_MAX
+) -> tuple[int, int]:
+    """Sends quarantined messages through the pipeline again; returns (sent, left).
+
+    Each goes once, however often this is repeated. What `fix` gives up on stays in the quarantine
+    topic and is not looked at again. Raises UnknownTopic when the source is not there.
+    """
+    name = f"penstock.{pipeline.name}.replay"
+    sent = left = 0
+    with closing(_link(pipeline, name)) as link:
+        link.partitions(pipeline.topic)
+        try:
+            held = link.ends(pipeline.quarantine)
+        except UnknownTopic:
+            return 0, 0  # nothing was refused yet
+        link.claim(name)  # before asking how far it is: another replay gets no further
+        done = link.committed(pipeline.quarantine)
+        starts = {at: max(low, done.get(at, low)) for at, (low, _) in held.items()}
+        while starts and sent + left < limit:
+            size = min(AT_ONCE, limit - sent - left)
+            found, ends = link.read(pipeline.quarantine, starts, size)
+            if ends == starts:
+                break
+            mended = list(_mended(pipeline, found, fix))
+            if not link.publish(name, mended, pipeline.quarantine, ends, name):
+                break  # another replay has just done them
+            sent += len(mended)
+            left += len(found) - len(mended)
+            starts = ends
+    return sent, left
+
+
+def _mended(pipeline: Pipeline, found: list[Found], fix: Fix | None) -> Iterator[Record]:
+    for partition, offset, body, given in found:
+        headers = opened(given)
+        mended = body
+        if fix is not None:
+            mended = fix(body, messages.read_reasons(headers))
+            if mended is None:
+                continue
+        kept = {key: headers[key] for key in PASSED_ON if key in headers}
+        id = f"{pipeline.name}/replay/{partition}-{offset}"
+        yield pipeline.topic, id, Message(body=mended, headers=kept)
+
+
+def opened(headers: list[tuple[str, bytes]]) -> dict[str, str]:
+    """The headers a message had before it became a record."""
+    found = {name: (value or b"").decode(errors="replace") for name, value in headers}
+    more = _tree(found.pop(MORE, "{}")).get("headers")
+    if isinstance(more, dict):
+        found |= {name: value for name, value in more.items() if isinstance(value, str)}
+    return found
+
+
+def _tree(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:  # some program's header
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _link(pipeline: Pipeline, group: str) -> KafkaLink:
+    return KafkaLink(kafka_url.parse(pipeline.url), group)

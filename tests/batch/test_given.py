@@ -63,5 +63,5 @@ def test_ids_that_cannot_be_read_are_refused(batch: bytes) -> None:
 
 def test_the_column_is_the_ids_as_they_lie_in_the_batch() -> None:
     column = ids_column(encode_many([Message(id="a", key="k"), Message(id="bc", body=b"d")]))
-    assert column == b"\x92\xa1a\xa2bc"
+    assert bytes(column or b"") == b"\x92\xa1a\xa2bc"
     assert ids_column(encode_one(b"a", key="k")) is None

@@ -106,6 +106,16 @@ def refuse_unsupported(
         )
 
 
+def pack_all(
+    messages: Sequence[Any], partitions: int, turn: int, can: Capabilities
+) -> list[Parcel]:
+    """The batches of any list. Raises Unsupported, and what `pack` raises."""
+    is_plain = not has_fields(messages)
+    if not is_plain:
+        check_fields(messages, can)
+    return pack(messages, partitions, turn, is_plain=is_plain)
+
+
 def pack(messages: Sequence[Any], partitions: int, turn: int, *, is_plain: bool) -> list[Parcel]:
     """The messages as batches, each for one partition, in the order of the list.
 

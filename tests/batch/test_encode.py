@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from penstock.batch import Batch, Columns, encode_columns, encode_many, encode_one
+from penstock.batch import Batch, Columns, encode_columns, encode_many, encode_one, encode_short
+from penstock.batch.encode import _columns
 from penstock.vocabulary.errors import InvalidArgument, TooLarge
 from penstock.vocabulary.limits import BATCH_BYTES_MAX, BATCH_COUNT_MAX, BODY_BYTES_MAX
 from penstock.vocabulary.message import Message
@@ -104,6 +105,57 @@ def test_columns_of_re_homed_messages_come_back_as_they_went(rows: list[Any]) ->
 def test_decoded_columns_encode_to_the_same_bytes(messages: list[Message]) -> None:
     data = encode_many(messages)
     assert encode_columns(Batch(data).columns()) == data
+
+
+SHORT = st.builds(Message, body=st.binary(max_size=300), key=st.none() | TEXT, id=ID)
+
+
+@given(st.lists(SHORT | SHORT | MESSAGE, min_size=1, max_size=40))
+def test_the_short_way_makes_the_same_bytes_as_the_long_one(messages: list[Any]) -> None:
+    assert encode_short(messages, BODY_BYTES_MAX) in {None, encode_columns(_columns(messages))}
+
+
+@pytest.mark.parametrize("count", [1, 16, 0xDA, 0xDB, 1_000, 65_536])
+def test_messages_with_a_key_and_an_id_go_the_short_way(count: int) -> None:
+    messages = [Message(body=b"x", key=f"k{n % 3}", id="i" * 255) for n in range(count)]
+    data = encode_short(messages, count)
+    assert data is not None
+    assert data == encode_columns(_columns(list(messages)))
+    assert encode_short(messages, count - 1) is None  # the bodies are too long together
+
+
+class Word(str):
+    __slots__ = ()
+
+
+class Named(Message, frozen=True):
+    pass
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        b"x",
+        Named(body=b"x"),
+        Message(),
+        Message(body="x"),
+        Message(body=bytearray(b"x")),  # type: ignore[arg-type]
+        Message(body=b"x", id="i" * 256),
+        Message(body=b"x", id="\ud800"),
+        Message(body=b"x", id=Word("i")),
+        Message(body=b"x", key="k" * 256),
+        Message(body=b"x", key=b"k"),
+        Message(body=b"x", key=None),
+        Message(body=b"x", headers={}),
+        Message(body=b"x", priority=1),
+        Message(body=b"x", priority=False),
+        Message(body=b"x", priority=0.0),  # type: ignore[arg-type]
+        Message(body=b"x", deliver_at=1.0),
+        Message(body=b"x", expires_at=0),
+    ],
+)
+def test_what_has_more_to_be_looked_at_goes_the_long_way(other: Any) -> None:
+    assert encode_short([Message(body=b"x", key="k", id="i"), other], 1_000) is None
 
 
 def test_columns_of_defaults_are_left_out() -> None:

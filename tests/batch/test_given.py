@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from penstock.batch import encode_columns, encode_many, encode_one
 from penstock.batch.encode import Columns
 from penstock.batch.format import IDS, assemble
-from penstock.batch.given import given_ids, is_copied, messages_in
+from penstock.batch.given import given_ids, ids_column, is_copied, messages_in
 from penstock.vocabulary.errors import MalformedBatch
 from penstock.vocabulary.message import Message
 
@@ -59,3 +59,9 @@ def test_nothing_given_is_nothing_found(batch: bytes) -> None:
 def test_ids_that_cannot_be_read_are_refused(batch: bytes) -> None:
     with pytest.raises(MalformedBatch, match="ids of the batch cannot be decoded"):
         given_ids(batch)
+
+
+def test_the_column_is_the_ids_as_they_lie_in_the_batch() -> None:
+    column = ids_column(encode_many([Message(id="a", key="k"), Message(id="bc", body=b"d")]))
+    assert bytes(column or b"") == b"\x92\xa1a\xa2bc"
+    assert ids_column(encode_one(b"a", key="k")) is None

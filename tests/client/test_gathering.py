@@ -5,9 +5,12 @@ import asyncio
 import pytest
 
 from penstock.client import publisher as module
-from penstock.client.gathering import BODY_BYTES_CUT, Gathered, fresh
+from penstock.client.gathering import BODY_BYTES_CUT, Gathered, fresh, ids_from
+from penstock.client.receipts import home_of, spelled_place
 from penstock.testing import MemoryBroker
 from penstock.vocabulary.errors import DiskFull, PublishFailed, StoreFailed
+from penstock.vocabulary.message import Durability, Receipt, render_id
+from penstock.vocabulary.stored import Stored
 from tests.client.test_publisher import ScriptedDriver
 
 
@@ -135,14 +138,58 @@ def test_a_cancelled_publish_does_not_disturb_its_company() -> None:
 
 def test_waiters_that_are_done_are_left_alone() -> None:
     async def scenario() -> None:
-        gathered = Gathered("t", asyncio.get_running_loop())
-        first, second = gathered.add(b"0"), gathered.add(b"1")
+        gathered = Gathered("t")
+        loop = asyncio.get_running_loop()
+        first, second = loop.create_future(), loop.create_future()
+        gathered.bodies, gathered.futures = [b"0", b"1"], [first, second]
         first.cancel()
         gathered.answer(StoreFailed("gone"))
         with pytest.raises(StoreFailed):
             await second
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        Stored(40, Durability.SYNCED, is_duplicate=False),
+        Stored(40, Durability.WRITTEN, is_duplicate=True),
+        Stored(None, Durability.SYNCED, is_duplicate=True),
+        Stored(40, Durability.SYNCED, is_duplicate=False, kept=(0, 2, 3)),
+        Stored(40, Durability.SYNCED, is_duplicate=False, kept=(2, 3), places={0: 7, 1: 9}),
+        Stored(
+            None, Durability.SYNCED, is_duplicate=False,
+            marks=((None, "a"), (5, "b"), (None, "c"), (None, "d")), homes=(3, 1, 0, 2),
+        ),
+    ],
+)  # fmt: skip
+def test_each_waiter_gets_the_receipt_of_its_own_message(stored: Stored) -> None:
+    async def scenario() -> None:
+        gathered = Gathered("t")
+        loop = asyncio.get_running_loop()
+        gathered.bodies = [b"x"] * 4
+        gathered.futures = [loop.create_future() for _ in range(4)]
+        gathered.partition, gathered.sequence, gathered.id_start = 2, 254, "p-0-"
+        gathered.futures[1].cancel()
+        gathered.answer(stored)
+        for at in (0, 2, 3):
+            offset, position, is_duplicate = spelled_place(stored, 2, at)
+            assert gathered.futures[at].result() == Receipt(
+                "t", home_of(stored, 2, at), offset, position, f"p-0-{254 + at:x}",
+                stored.durability, is_duplicate,
+            )  # fmt: skip
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("first", [0, 1, 15, 254, 255, 256, 300, 4_095, 65_535, 2**40 - 3])
+def test_ids_are_those_that_are_rendered_one_by_one(first: int) -> None:
+    publisher = bytes(range(16))
+    start = render_id(publisher, 5, 0)[:-1]
+    for count in (0, 1, 2, 256, 1_000):
+        expected = [render_id(publisher, 5, first + at) for at in range(count)]
+        assert ids_from(start, first, count) == expected
 
 
 def test_a_fresh_error_is_equal_and_not_the_same() -> None:

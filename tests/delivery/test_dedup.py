@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import msgpack
 
 from penstock.delivery import dedup
-from penstock.delivery.dedup import Hashes, Numbers, Page, Window, hashes
+from penstock.delivery.dedup import Hashes, Numbers, Page, Window, hashes, hashes_in
 from penstock.vocabulary import limits
 
 AGE_MS = int(limits.DEDUP_S * 1000)
@@ -150,6 +151,83 @@ def test_many_ids_take_little_memory_and_none_is_lost_when_pages_turn() -> None:
         assert window.find(drawn(turn, step), NOW).tolist() == expected
 
 
+def test_pages_are_marked_while_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dedup, "PAGE_IDS_MAX", 64)
+    window = Window()
+    for turn in range(12):  # more pages than there are bits for marks
+        at = NOW + turn * 1_000
+        remember(window, at, *(f"{turn}-{n}" for n in range(60)))
+        every = [f"{old}-{n}" for old in range(turn + 1) for n in range(60)]
+        assert find(window, at, *every) == list(range(60 * (turn + 1)))
+        assert find(window, at, *(f"no-{n}" for n in range(200))) == [-1] * 200
+    assert [page.bit for page in window.pages].count(0) == 4
+    later = NOW + AGE_MS + 10_000  # what is left is one page, then none
+    assert find(window, later, *(f"11-{n}" for n in range(60))) == list(range(660, 720))
+    assert [page.bit for page in window.pages] == [0]
+    assert find(window, later + 1_000, *(f"11-{n}" for n in range(60))) == [-1] * 60
+    remember(window, later + 1_000, "new")
+    assert find(window, later + 1_000, "new", *["11-1"] * 9) == [720] + [-1] * 9
+
+
+def test_an_id_whose_bucket_was_full_is_found_among_several_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dedup, "PAGE_IDS_MAX", 64)
+    window, high = Window(), np.arange(40, dtype=np.uint64)
+    full = Hashes(np.full(40, 7, np.uint64), high)  # all in one bucket, which has room for 8
+    window.add(full, np.arange(40), NOW)
+    window.add(drawn(1, 40), np.arange(40, 80), NOW)
+    assert len(window.pages) == 2
+    assert window.find(full, NOW).tolist() == list(range(40))
+    assert window.find(Hashes(full.low, high + np.uint64(40)), NOW).tolist() == [-1] * 40
+
+
+@given(
+    st.lists(st.text(st.characters(codec="ascii"), min_size=3, max_size=3), min_size=1)
+    | st.lists(st.none() | st.text(st.characters(codec="utf-8"), max_size=3), max_size=20)
+)
+def test_a_column_is_hashed_as_its_ids_are_or_not_at_all(ids: list[str | None]) -> None:
+    found = hashes_in(memoryview(msgpack.encode(ids)), len(ids))
+    texts = [id for id in ids if id is not None]
+    is_alike = len(set(map(len, texts))) == 1 and "".join(texts).isascii() and any(texts)
+    assert (found is not None) == (is_alike and len(texts) == len(ids))
+    if found is not None:
+        assert [half.tolist() for half in found] == [half.tolist() for half in hashes(texts)]
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 1_000, 65_536])
+@pytest.mark.parametrize("length", [1, 31, 32, 36, 255])
+def test_a_column_may_have_any_count_and_any_short_length(count: int, length: int) -> None:
+    ids = [f"{n % 10}" * length for n in range(count)]
+    found = hashes_in(memoryview(msgpack.encode(ids)), count)
+    assert found is not None
+    assert found.low.tolist()[-20:] == hashes(ids[-20:]).low.tolist()
+
+
+@pytest.mark.parametrize(
+    ("column", "count"),
+    [
+        (b"", 1),
+        (b"\x90", 0),
+        (b"\x91", 1),
+        (b"\x91\xa0", 1),
+        (b"\x91\xc0", 1),
+        (b"\x91\xd9", 1),
+        (b"\x92\xa1a\xa1b", 1),
+        (b"\x92\xa1a", 2),
+        (b"\x92\xa1a\xa1b\xc0", 2),
+        (b"\x92\xa1a\x01b", 2),
+        (b"\x92\xa2ab\xa1ab", 2),
+        (b"\x92\xd9\x01a\xd9\x02b", 2),
+        (b"\x91\xa1\x80", 1),
+        (b"\x91\xc4\x01a", 1),
+        (msgpack.encode(["x" * 256]), 1),
+    ],
+)
+def test_a_column_of_anything_else_is_left_to_be_decoded(column: bytes, count: int) -> None:
+    assert hashes_in(memoryview(column), count) is None
+
+
 def test_a_snapshot_holds_what_is_durable_and_when_it_arrived() -> None:
     window = Window()
     remember(window, NOW, "a", "b")
@@ -175,7 +253,7 @@ def test_a_page_finds_nothing_older_than_asked() -> None:
     keys = hashes([f"id-{n}" for n in range(10)])
     page.add(keys, np.arange(10))
     found = np.full(10, -1, np.int64)
-    page.find(keys, dedup._tags(keys.high)[:, None], 15, found)
+    page.find(keys, 15, found)
     assert found.tolist() == [-1] * 5 + [5, 6, 7, 8, 9]
     assert page.find_one(int(keys.low[4]), int(keys.high[4]), 15) == -1
     assert page.find_one(int(keys.low[5]), int(keys.high[5]), 15) == 5

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.batch import encode_columns, encode_many
 from penstock.batch.encode import Columns
+from penstock.batch.given import ids_column
 from penstock.delivery.dedup import Window
 from penstock.delivery.pending import Pending
 from penstock.delivery.state import Partition
@@ -18,6 +19,7 @@ from penstock.delivery.unique import (
     places_of,
     remember,
     sift,
+    sift_alike,
     window_of,
 )
 from penstock.vocabulary import limits
@@ -73,6 +75,24 @@ def test_each_id_has_the_place_where_it_came_first(batches: list[list[str | None
             n: first[id] for n, id in enumerate(ids) if id is not None
         }
         base += len(kept)
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=9), max_size=5))
+def test_ids_that_are_alike_are_sifted_like_others(batches: list[list[str]]) -> None:
+    one, other, base = World().topic().partitions[0], World().topic().partitions[0], 0
+    for ids in batches:
+        column = ids_column(record(*ids).batch)
+        assert column is not None
+        alike = sift_alike(one, column, len(ids), NOW)
+        assert (alike is None) == (len(set(ids)) < len(ids))
+        sifted = sift(window_of(other), ids, 0, NOW)
+        if alike is not None:
+            assert (alike.kept, alike.places, alike.twins) == (sifted.kept, sifted.places, {})
+            assert alike.rows.tolist() == sifted.rows.tolist()
+        note(window_of(one), alike or sifted, base, NOW)
+        note(window_of(other), sifted, base, NOW)
+        base += len(ids) if sifted.kept is None else len(sifted.kept)
+        assert dump_ids(one) == dump_ids(other)
 
 
 def test_what_is_known_by_its_sequence_is_not_looked_at() -> None:

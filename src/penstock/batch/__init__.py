@@ -6,7 +6,16 @@ from penstock.batch.encode import (
     encode_many,
     encode_one,
     encode_plain,
+    encode_short,
 )
 from penstock.batch.view import Batch
 
-__all__ = ["Batch", "Columns", "encode_columns", "encode_many", "encode_one", "encode_plain"]
+__all__ = [
+    "Batch",
+    "Columns",
+    "encode_columns",
+    "encode_many",
+    "encode_one",
+    "encode_plain",
+    "encode_short",
+]

@@ -16,13 +16,20 @@ def given_ids(batch: bytes) -> list[str | None] | None:
 
     Raises MalformedBatch.
     """
+    column = ids_column(batch)
+    try:
+        return None if column is None else _IDS.decode(column)
+    except msgspec.MsgspecError as error:
+        raise MalformedBatch(f"the ids of the batch cannot be decoded: {error}") from error
+
+
+def ids_column(batch: bytes) -> memoryview | None:
+    """The ids as they lie in the batch; None when no message has one. Raises MalformedBatch."""
     try:
         span = _find(batch)
-        if span is None:
-            return None
-        return _IDS.decode(memoryview(batch)[span[0] : span[1]])
-    except (StructError, msgspec.MsgspecError) as error:
+    except StructError as error:
         raise MalformedBatch(f"the ids of the batch cannot be decoded: {error}") from error
+    return None if span is None else memoryview(batch)[span[0] : span[1]]
 
 
 def is_copied(batch: bytes) -> bool:

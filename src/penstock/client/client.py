@@ -229,7 +229,10 @@ class Client(Readers, Administration, Watching):
             and durability is None
             and json is UNSET
             and not priority
-            and deliver_at is delay_s is expires_at is ttl_s is None
+            and deliver_at is None
+            and delay_s is None
+            and expires_at is None
+            and ttl_s is None
             and len(body) <= BODY_BYTES_CUT
         ):
             future = publisher.gather(topic, body)
@@ -278,10 +281,7 @@ class Client(Readers, Administration, Watching):
         plain = packing.pack_plain(listed, route.turn % partitions)
         if plain is not None:
             return await publisher.send_all(route, listed, [plain])
-        is_plain = not packing.has_fields(listed)
-        if not is_plain:
-            packing.check_fields(listed, publisher.driver.capabilities)
-        parcels = packing.pack(listed, partitions, route.turn, is_plain=is_plain)
+        parcels = packing.pack_all(listed, partitions, route.turn, publisher.driver.capabilities)
         return await publisher.send_all(route, list(listed), parcels)
 
     def transaction(self) -> Transaction:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.batch import encode_many, encode_plain
+from penstock.batch import encode_many, encode_plain, encode_short
 from penstock.batch.encode import key_hashes
 from penstock.client.receipts import Parcel
 from penstock.drivers.port import Capabilities
@@ -56,6 +56,8 @@ def check_list(messages: Any) -> Sequence[Any]:
 
 def has_fields(messages: Sequence[Any]) -> bool:
     """True when there is more to look at than bodies."""
+    if messages and isinstance(messages[0], Message):
+        return True
     return any(issubclass(kind, Message) for kind in set(map(type, messages)))
 
 
@@ -104,6 +106,16 @@ def refuse_unsupported(
         )
 
 
+def pack_all(
+    messages: Sequence[Any], partitions: int, turn: int, can: Capabilities
+) -> list[Parcel]:
+    """The batches of any list. Raises Unsupported, and what `pack` raises."""
+    is_plain = not has_fields(messages)
+    if not is_plain:
+        check_fields(messages, can)
+    return pack(messages, partitions, turn, is_plain=is_plain)
+
+
 def pack(messages: Sequence[Any], partitions: int, turn: int, *, is_plain: bool) -> list[Parcel]:
     """The messages as batches, each for one partition, in the order of the list.
 
@@ -145,6 +157,11 @@ def _partition(message: Any, partitions: int, spread: int) -> int:
 
 def _cut(messages: Sequence[Any], indexes: Sequence[int], partition: int) -> Iterator[Parcel]:
     step = len(messages)
+    if 0 < step <= COUNT_CUT and _size(messages[0]) * step <= BYTES_CUT:
+        batch = encode_short(messages, BYTES_CUT)
+        if batch is not None and len(batch) <= SLACK * BYTES_CUT:
+            yield Parcel(partition, batch, indexes)
+            return
     size = _total(messages)
     if size > BYTES_CUT:
         step = step * BYTES_CUT // size + 1

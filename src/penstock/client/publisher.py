@@ -179,17 +179,20 @@ class Publisher:
     def gather(self, topic: str, body: bytes) -> "Future[Receipt] | None":
         """Sends a body together with others of this moment; None when it should go alone."""
         route = self._routes.get(topic) if topic.__class__ is str else None
-        if route is None or not (route.flying or route.is_crowded):
+        if route is None:
             return None
         gathered = route.gathered
         if gathered is None:
-            if not self.driver.has_room():
+            if not (route.flying or route.is_crowded) or not self.driver.has_room():
                 return None
-            gathered = route.gathered = Gathered(topic, self._loop)
+            gathered = route.gathered = Gathered(topic)
             self._loop.call_soon(self._send_gathered, route, gathered)
+        future: Future[Receipt] = Future(loop=self._loop)
+        bodies = gathered.bodies
+        bodies.append(body)
+        gathered.futures.append(future)
         route.flying += 1
-        future = gathered.add(body)
-        if len(gathered.bodies) == GATHER_COUNT:
+        if len(bodies) == GATHER_COUNT:
             self._send_gathered(route, gathered)
         return future
 

@@ -10,16 +10,18 @@ hash table of buckets:
     buckets     8 × u32    tag << 18 | number in the page; 0 = free
     fill        u8         ids that belong into each bucket, those that found no room included
 
-At most 24 + 16.5 bytes an id when full, and about twice that just after it grew.
+At most 24 + 16.5 bytes an id when full, and about twice that just after it grew. Where there are
+several pages, marks tell which of them need not be asked: 4 MB a window.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from xxhash import xxh3_128_digest
 
+from penstock.delivery.marks import Marks
 from penstock.vocabulary import limits
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
@@ -35,6 +37,10 @@ FEW: Final = 4
 """So many ids are quicker looked up one by one."""
 ROW_MS: Final = 1_000
 """Times are kept by the second: an id is remembered at most this much longer."""
+
+_TEXT_8: Final = b"\xd9"
+_SHORT_TEXTS: Final = {bytes((0xA0 | length,)): length for length in range(1, 32)}
+"""First bytes of MessagePack texts: one whose length follows, and those that tell it."""
 
 TAG: Final = (1 << 32) - PAGE_IDS
 """The bits of a slot that tell ids apart; the others are the number in the page."""
@@ -54,8 +60,11 @@ class Hashes(NamedTuple):
 
 def hashes(ids: Sequence[str]) -> Hashes:
     """The hash of each id."""
-    digests = b"".join(map(xxh3_128_digest, map(str.encode, ids)))
-    pairs = np.frombuffer(digests, "<u8")
+    return _hashes(map(str.encode, ids))
+
+
+def _hashes(texts: Iterable[bytes]) -> Hashes:
+    pairs = np.frombuffer(b"".join(map(xxh3_128_digest, texts)), "<u8")
     return Hashes(pairs[::2].copy(), pairs[1::2].copy())
 
 
@@ -68,6 +77,39 @@ def hashes_of_all(ids: Sequence[str | None]) -> Hashes | None:
         return None
 
 
+def hashes_in(column: memoryview, count: int) -> Hashes | None:
+    """The hash of each id in a column of MessagePack, which is not decoded for it.
+
+    None unless it holds exactly `count` texts of ASCII, all of the same length below 256.
+    """
+    head = _array_head(count)
+    if column[: len(head)] != head:
+        return None
+    lead = bytes(column[len(head) : len(head) + 2])
+    if lead[:1] == _TEXT_8:
+        length = lead[-1]
+    else:
+        lead = lead[:1]
+        length = _SHORT_TEXTS.get(lead, 0)
+    width = len(lead) + length
+    if not length or len(column) != len(head) + count * width:
+        return None
+    rows = np.frombuffer(column, np.uint8, offset=len(head)).reshape(count, width)
+    texts = rows[:, len(lead) :].tobytes()
+    if not (rows[:, : len(lead)] == tuple(lead)).all() or not texts.isascii():
+        return None
+    return _hashes(np.frombuffer(texts, f"V{length}").tolist())
+
+
+def _array_head(count: int) -> bytes:
+    """What a MessagePack array of so many values begins with."""
+    if count < 16:  # noqa: PLR2004 - as the format has it
+        return bytes((0x90 | count,))
+    if count < 1 << 16:
+        return b"\xdc" + count.to_bytes(2, "big")
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
 def are_different(keys: Hashes) -> bool:
     """True when certainly no two are equal."""
     low = np.sort(keys.low)
@@ -78,6 +120,7 @@ class Page:
     """A part of a window: ids that arrived one behind the other."""
 
     __slots__ = (
+        "bit",
         "buckets",
         "count",
         "fill",
@@ -103,6 +146,8 @@ class Page:
         self.mask = room // IDS_PER_BUCKET - 1
         self.spilled: dict[tuple[int, int], int] = {}
         """The few ids whose bucket was full."""
+        self.bit = 0
+        """Which of the window's marks are its own; 0 = it has none."""
 
     @property
     def room(self) -> int:
@@ -150,12 +195,12 @@ class Page:
             self.spilled[int(self.low[number]), int(self.high[number])] = number
             self.fill[bucket] = BUCKET + 1
 
-    def find(self, keys: Hashes, tags: Numbers, oldest: int, found: Numbers) -> None:
+    def find(self, keys: Hashes, oldest: int, found: Numbers) -> None:
         """Writes the offset of each id that is here, numbered `oldest` or later, into `found`."""
         oldest = max(0, oldest - self.first)
         buckets = (keys.low & np.uint64(self.mask)).astype(np.intp)
         values = self.buckets.take(buckets, axis=0)
-        values ^= tags
+        values ^= _tags(keys.high)[:, None]
         near = np.flatnonzero((values <= _POSITION).ravel())  # those with the same tag
         if len(near):
             rows, numbers = near // BUCKET, values.ravel()[near]
@@ -198,11 +243,13 @@ def _tag(high: int) -> int:
 class Window:
     """The ids given lately in one partition, and the offsets of their messages."""
 
-    __slots__ = ("_ids_max", "_starts", "_times", "decided", "oldest", "pages", "total")
+    __slots__ = ("_ids_max", "_marks", "_starts", "_times", "decided", "oldest", "pages", "total")
 
     def __init__(self) -> None:
         self._ids_max = limits.DEDUP_IDS_MAX
         self.pages: list[Page] = []
+        self._marks: Marks | None = None
+        """Kept while there is more than one page."""
         self.total = 0
         """Ids so far, the forgotten ones included: the number the next one gets."""
         self.oldest = 0
@@ -222,9 +269,11 @@ class Window:
         self.forget(now_wall)
         found = np.full(len(keys.low), -1, np.int64)
         if len(found) > FEW:
-            tags = _tags(keys.high)[:, None]
+            if self._marks is not None:
+                self._find_marked(self._marks, keys, found)
+                return found
             for page in self.pages:
-                page.find(keys, tags, self.oldest, found)
+                page.find(keys, self.oldest, found)
             return found
         for at, (low, high) in enumerate(zip(keys.low.tolist(), keys.high.tolist(), strict=True)):
             for page in self.pages:
@@ -232,6 +281,33 @@ class Window:
                 if place >= 0:
                     found[at] = place
         return found
+
+    def _find_marked(self, marks: Marks, keys: Hashes, found: Numbers) -> None:
+        """The same where there are several pages: what is marked is looked at together.
+
+        Nearly all of it is marked for the sake of another id, and its bucket shows that.
+        """
+        marked = [page for page in self.pages if page.bit]
+        rows, ends = marks.look(keys.low, [page.bit for page in marked])
+        low, values = keys.low[rows], np.empty((len(rows), BUCKET), np.uint32)
+        start = 0
+        for page, end in zip(marked, ends, strict=True):
+            buckets = (low[start:end] & np.uint64(page.mask)).astype(np.intp)
+            page.buckets.take(buckets, 0, values[start:end], "clip")
+            start = end
+        is_likely = values[:, -1] != 0  # of a full bucket, some found no room
+        values ^= _tags(keys.high[rows])[:, None]
+        is_likely[np.flatnonzero(values <= _POSITION) // BUCKET] = True  # those with the same tag
+        likely = np.flatnonzero(is_likely)
+        asked = np.split(rows[likely], np.searchsorted(likely, ends[:-1])) if len(likely) else ()
+        for page, some in zip(marked, asked, strict=False):
+            if len(some):
+                places = found[some]
+                page.find(keys.pick(some), self.oldest, places)
+                found[some] = places
+        for page in self.pages:
+            if not page.bit:
+                page.find(keys, self.oldest, found)
 
     def add(self, keys: Hashes, places: Numbers, at: int) -> None:
         """Remembers ids that are not remembered; offsets rise from call to call."""
@@ -243,7 +319,10 @@ class Window:
             self._times.append(at)
         else:
             self._times[-1] = max(self._times[-1], at)
-        self._page_for(count).add(keys, places)
+        page = self._page_for(count)
+        page.add(keys, places)
+        if self._marks is not None:
+            self._marks.add(keys.low, page.bit)
         self.total += count
         self.forget(at)
 
@@ -257,13 +336,24 @@ class Window:
         gone = max(0, self.oldest - page.first)
         living = page.count - gone
         if living + count > PAGE_IDS_MAX:
-            page = Page(_room(count), self.total)
-            self.pages.append(page)
-            return page
+            return self._next_page(count)
         grown = Page(_room(living + count), page.first + gone)
+        grown.bit = page.bit
         grown.add(*page.part(gone, page.count))
         self.pages[-1] = grown
         return grown
+
+    def _next_page(self, count: int) -> Page:
+        """A page behind a full one: as large, since the ids come fast."""
+        if self._marks is None:
+            self._marks = Marks()
+            for page in self.pages:
+                page.bit = self._marks.begin()
+                self._marks.add(page.low[: page.count], page.bit)
+        page = Page(max(_room(count), PAGE_IDS_MAX), self.total)
+        page.bit = self._marks.begin()
+        self.pages.append(page)
+        return page
 
     def forget(self, now_wall: int) -> None:
         """Lets go of ids that are too old or too many."""
@@ -280,7 +370,18 @@ class Window:
         if rows > 0:
             del self._starts[:rows], self._times[:rows]
         while self.pages and self.pages[0].first + self.pages[0].count <= self.oldest:
-            del self.pages[0]
+            self._drop_page()
+
+    def _drop_page(self) -> None:
+        page = self.pages.pop(0)
+        if self._marks is None:
+            return
+        if len(self.pages) > 1:
+            self._marks.end(page.bit)
+        else:
+            self._marks = None
+            for left in self.pages:
+                left.bit = 0
 
     def state(self, next_offset: int) -> list[Any] | None:
         """What is durable of it, for a snapshot: hashes, offsets, and when they arrived."""

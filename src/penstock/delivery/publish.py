@@ -1,15 +1,22 @@
 """Whether and where a batch is stored: offsets reserved, retries recognised."""
 
-from collections.abc import Sequence
-
 import msgspec
 
-from penstock.batch.given import given_ids, is_copied
+from penstock.batch.given import given_ids, ids_column, is_copied
 from penstock.delivery.homes import known_elsewhere
 from penstock.delivery.replace import decide_replace
 from penstock.delivery.state import Partition, Publisher
 from penstock.delivery.traits import is_plain
-from penstock.delivery.unique import note, pending_of, places_of, replaces, sift, window_of
+from penstock.delivery.unique import (
+    Sifted,
+    note,
+    pending_of,
+    places_of,
+    replaces,
+    sift,
+    sift_alike,
+    window_of,
+)
 from penstock.vocabulary.errors import MalformedBatch, PublisherFenced, PublisherForgotten
 from penstock.vocabulary.records import Published, Unit
 
@@ -50,7 +57,7 @@ def decide_publish(
     """
     known = partition.publishers.get(publisher) if partition.publishers else None
     if not is_plain(batch):
-        ids = given_ids(batch)
+        ids = ids_column(batch)
         if ids is not None and (replaces(partition) or not is_copied(batch)):
             source = (publisher, epoch, sequence)
             return _decide_given(partition, batch, ids, count, source, known, now_wall)
@@ -115,7 +122,7 @@ def _store(
 
 
 def _decide_given(
-    partition: Partition, batch: bytes, ids: Sequence[str | None], count: int, source: Source,
+    partition: Partition, batch: bytes, column: memoryview, count: int, source: Source,
     known: Publisher | None, now_wall: int,
 ) -> Published | Decided | Duplicate | InFlight:  # fmt: skip
     """A batch with given ids: those that are known are not stored, or replace older ones.
@@ -123,10 +130,15 @@ def _decide_given(
     What is known here may still be in flight. Records become durable in the order they were
     decided or not at all, so the answer need only wait for everything decided before it.
     """
-    if len(ids) != count:
-        raise MalformedBatch(f"the batch has {len(ids)} ids for {count} messages")
     skip = _screen(known, count, *source)
     is_replacing = replaces(partition)
+    if skip == 0 and not is_replacing and not partition.topic.growth:
+        alike = sift_alike(partition, column, count, now_wall)
+        if alike is not None:
+            return _store_new(partition, batch, alike, count, source, known, now_wall)
+    ids = given_ids(batch) or ()
+    if len(ids) != count:
+        raise MalformedBatch(f"the batch has {len(ids)} ids for {count} messages")
     if not isinstance(skip, int):
         if isinstance(skip, Duplicate) and skip.base is None and not is_replacing:
             return _known(count, places_of(window_of(partition), ids, now_wall))
@@ -136,11 +148,19 @@ def _decide_given(
         published = _store(partition, known, batch, count, kept, source, now_wall)
         record = decide_replace(partition, pending_of(partition), published, ids)
         return published if record is published else Decided(record, published)
-    window = window_of(partition)
     gone: frozenset[int] = frozenset()
     if partition.topic.growth:
         gone = known_elsewhere(partition, batch, ids, now_wall)
-    sifted = sift(window, ids, skip, now_wall, gone)
+    sifted = sift(window_of(partition), ids, skip, now_wall, gone)
+    return _store_new(partition, batch, sifted, count, source, known, now_wall)
+
+
+def _store_new(
+    partition: Partition, batch: bytes, sifted: Sifted, count: int, source: Source,
+    known: Publisher | None, now_wall: int,
+) -> Published | Decided | Duplicate:  # fmt: skip
+    """Stores what is new of a batch with given ids, and remembers it."""
+    window = window_of(partition)
     if sifted.kept == ():
         note(window, sifted, partition.reserved, now_wall)
         return _known(count, sifted.places)

@@ -7,7 +7,15 @@ import msgspec
 import numpy as np
 
 from penstock.batch.given import given_ids, is_copied
-from penstock.delivery.dedup import Hashes, Numbers, Window, are_different, hashes, hashes_of_all
+from penstock.delivery.dedup import (
+    Hashes,
+    Numbers,
+    Window,
+    are_different,
+    hashes,
+    hashes_in,
+    hashes_of_all,
+)
 from penstock.delivery.pending import Pending
 from penstock.delivery.replace import remember_pending
 from penstock.delivery.state import Partition
@@ -58,18 +66,38 @@ def sift(
     if gone:
         ids = [None if index in gone else id for index, id in enumerate(ids)]
     rows, keys, twins = _first_ones(ids, skip)
+    return _sifted(window, rows, keys, twins, skip, len(ids), now_wall, gone)
+
+
+def sift_alike(
+    partition: Partition, column: memoryview, count: int, now_wall: int
+) -> Sifted | None:
+    """The same for a column of short ids of one length, no two of them equal; None for any other.
+
+    Most publishers make such ids; they need not be decoded.
+    """
+    keys = hashes_in(column, count)
+    if keys is None or not are_different(keys):
+        return None
+    return _sifted(window_of(partition), np.arange(count), keys, {}, 0, count, now_wall)
+
+
+def _sifted(
+    window: Window, rows: Numbers, keys: Hashes, twins: dict[int, int], skip: int, count: int,
+    now_wall: int, gone: frozenset[int] = frozenset(),
+) -> Sifted:  # fmt: skip
     found = window.find(keys, now_wall)
     is_new = found < 0
     if is_new.all():
         if not twins and not gone:
-            kept = tuple(range(skip, len(ids))) if skip else None
+            kept = tuple(range(skip, count)) if skip else None
             return Sifted(keys, rows, kept, {}, twins)
         places: dict[int, int] = {}
     else:
         is_known = ~is_new
         places = dict(zip(rows[is_known].tolist(), found[is_known].tolist(), strict=True))
         rows, keys = rows[is_new], keys.pick(is_new)
-    kept = tuple(i for i in range(skip, len(ids)) if not (i in places or i in twins or i in gone))
+    kept = tuple(i for i in range(skip, count) if not (i in places or i in twins or i in gone))
     return Sifted(keys, rows, kept, places, twins)
 
 

@@ -112,6 +112,7 @@ def test_kafka_on_one_node(kafka_server: Cluster) -> None:
     assert _from_kafka(kafka_server, topic, 1) == [b"hello"]
 
 
+@pytest.mark.prove  # in every run, the driver loses a node of three under load
 def test_kafka_on_three_nodes_goes_on_with_two(kafka_cluster: Cluster) -> None:
     topic = _new_topic(kafka_cluster, copies=3)
     _to_kafka(kafka_cluster, topic, b"all three")

@@ -45,10 +45,9 @@ def test_one_that_ends_at_once_tells_why(tmp_path: Path) -> None:
         servers.Server(command, servers.free_port(), tmp_path).start()
 
 
-def test_one_that_never_answers_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "READY_S", 0.2)
+def test_one_that_never_answers_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
-    server = servers.Server(command, servers.free_port(), tmp_path)
+    server = servers.Server(command, servers.free_port(), tmp_path, ready_s=0.2)
     with pytest.raises(servers.NotReady, match="does not answer on 127"):
         server.start()
     with pytest.raises(AssertionError, match="not running"):

@@ -1,6 +1,9 @@
 """Looking takes nothing, over all partitions; dead letters are removed one by one."""
 
+import asyncio
+
 import pytest
+from confluent_kafka import Producer
 
 import penstock
 from penstock.drivers.kafka.look import Span, place_of
@@ -106,5 +109,28 @@ def test_removed_dead_letters_leave_no_count(kafka_server: Cluster) -> None:
             assert await client.purge_dead(topic, "s") == 2
             assert await dead() == 0
             assert (await client.describe_topic(f"{topic}.dead.s"))["messages"] == 0
+
+    run(scenario())
+
+
+def test_what_lies_behind_an_open_transaction_is_waited_for(kafka_server: Cluster) -> None:
+    topic = unique("open")
+
+    async def scenario() -> None:
+        async with client_of(kafka_server, "topics=1:1") as client:
+            await client.publish(topic, b"before")
+            other = Producer(
+                {"bootstrap.servers": kafka_server.bootstrap, "transactional.id": topic}
+            )
+            await asyncio.to_thread(other.init_transactions)
+            other.begin_transaction()
+            other.produce(topic, b"never")
+            await asyncio.to_thread(other.flush)
+            await client.publish(topic, b"after")
+            assert [m.body for m in await client.peek(topic)] == [b"before"]
+            looking = asyncio.create_task(client.peek(topic, partition=0))
+            assert not (await asyncio.wait([looking], timeout=0.5))[0]
+            await asyncio.to_thread(other.abort_transaction)
+            assert [m.body for m in await looking] == [b"before", b"after"]
 
     run(scenario())

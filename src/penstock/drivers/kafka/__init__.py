@@ -7,7 +7,7 @@
     acks=all          what a confirmation means: `all` copies in sync, the `leader`, or `none`
     retries=8         how often one request is repeated before its messages count as unconfirmed
     min_insync=N      copies that must have a message of a new topic; 2 of 3 and more, else 1
-    session_s=15      a consumer that is silent for so long is dead, and its partitions move
+    session_s=10      a consumer that is silent for so long is dead, and its partitions move
     max_poll_s=300    so does one whose program stands still for so long
     sasl=MECHANISM    PLAIN (the default with tls), SCRAM-SHA-256, SCRAM-SHA-512 (the default)
 

@@ -143,6 +143,10 @@ class Looking:
         """What each partition holds."""
         raise NotImplementedError
 
+    async def settled(self, topic: str, partition: int) -> dict[int, Span]:
+        """What a partition holds, once every transaction begun before now has ended."""
+        raise NotImplementedError
+
     async def drop_records(self, topic: str, ends: Mapping[int, int]) -> None:
         """Removes everything below these offsets."""
         raise NotImplementedError
@@ -153,10 +157,8 @@ class Looking:
     async def look_in(
         self, topic: str, partition: int, limit: int, after: int | str | None
     ) -> list[Letter]:
-        """Held letters of one partition."""
-        spans = await self.spans(topic)
-        only = {part: span for part, span in spans.items() if part == partition}
-        return await self._look(topic, only, limit, after)
+        """Held letters of one partition, those of transactions under way awaited."""
+        return await self._look(topic, await self.settled(topic, partition), limit, after)
 
     async def _look(
         self, topic: str, spans: dict[int, Span], limit: int, after: int | str | None

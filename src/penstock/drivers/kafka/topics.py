@@ -26,6 +26,7 @@ from penstock.drivers.kafka.link import (
 )
 from penstock.drivers.kafka.look import Looking, Span, place_of
 from penstock.drivers.kafka.names import is_hidden, kafka_name, topic_name
+from penstock.drivers.kafka.settings import TRANSACTION_MS
 from penstock.drivers.port import Capabilities
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
@@ -44,6 +45,9 @@ from penstock.vocabulary.policy import TopicPolicy
 WEEK_S: Final = 7 * 24 * 3600.0
 SEEN_S: Final = 10.0
 """How long a topic that was made or deleted may take until every broker knows."""
+SETTLED_S_MAX: Final = TRANSACTION_MS / 1000 + 15.0
+"""Kafka looks every ten seconds for transactions that are too old."""
+SETTLED_PAUSE_S: Final = 0.05
 KEPT: Final = ("durability", "retain_s", "replay_s", "max_age_s", "max_bytes", "keep_last")
 COUNTED_MAX: Final = 10_000
 """Dead letters that are counted one by one."""
@@ -323,16 +327,34 @@ class Topics(Looking):
             found[name][part] = Span(start, max(high.get((name, part), 0), start))
         return found
 
+    async def settled(self, topic: str, partition: int) -> dict[int, Span]:
+        """What a partition holds, once every transaction begun before now has ended.
+
+        One that was left open by a process that died hides all that is stored behind it, until
+        Kafka aborts it.
+        """
+        place = (kafka_name(topic), partition)
+        known = IsolationLevel.READ_UNCOMMITTED
+        high = (await self._offsets([place], _spec("latest"), known)).get(place, 0)
+        until = self.link.loop.time() + SETTLED_S_MAX
+        while True:
+            spans = {at: span for at, span in (await self.spans(topic)).items() if at == partition}
+            is_settled = all(span.end >= high for span in spans.values())
+            if is_settled or self.link.loop.time() > until:
+                return spans
+            await asyncio.sleep(SETTLED_PAUSE_S)
+
     async def _offsets(
-        self, places: Iterable[tuple[str, int]], spec: Any
-    ) -> dict[tuple[str, int], int]:
+        self, places: Iterable[tuple[str, int]], spec: Any,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[tuple[str, int], int]:  # fmt: skip
         found: dict[tuple[str, int], int] = {}
         asked = list(places)
         ends = self.link.loop.time() + SEEN_S
         while asked:
             futures = self.link.admin.list_offsets(
                 {TopicPartition(name, part): spec for name, part in asked},
-                isolation_level=IsolationLevel.READ_COMMITTED,
+                isolation_level=isolation,
             )
             again: list[tuple[str, int]] = []
             for place, future in futures.items():

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.client.client import Client, connect
+from penstock.client.reader import ReadBatch
 from penstock.pipeline.flow import Consumer, Counts, ensure_topic
 from penstock.pipeline.repositories.choose import open_repository
 from penstock.pipeline.repositories.files import read_file
@@ -71,6 +72,19 @@ class Lane:
 
     def call(self, steps: "Coroutine[Any, Any, Any]") -> Any:
         return asyncio.run(steps)
+
+    def batches(self) -> list[ReadBatch]:
+        """What a reader finds in the topic."""
+
+        async def steps() -> list[ReadBatch]:
+            async with connect(self.url) as client:
+                reader = await client.reader(self.topic, "r", owner="o")
+                found: list[ReadBatch] = []
+                for planned in await reader.plan():
+                    found += [batch async for batch in reader.batches(*planned)]
+                return found
+
+        return asyncio.run(steps())
 
     def post(
         self, given: Sequence[bytes | None], partitions: int = 1, *, ids: bool = False

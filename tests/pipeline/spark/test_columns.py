@@ -2,14 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from penstock.client.client import connect
-from penstock.client.reader import ReadBatch
 from penstock.pipeline.datasets import finding
 from penstock.pipeline.spark import columns
 from penstock.vocabulary.errors import InvalidArgument
@@ -17,19 +14,6 @@ from penstock.vocabulary.message import Message
 from tests.pipeline.lane import Lane, readings
 
 PMS = finding.find("pms")
-
-
-def _read(lane: Lane) -> list[ReadBatch]:
-    async def steps() -> list[ReadBatch]:
-        async with connect(lane.url) as client:
-            reader = await client.reader(lane.topic, "r", owner="o")
-            found: list[ReadBatch] = []
-            for planned in await reader.plan():
-                found += [batch async for batch in reader.batches(*planned)]
-            return found
-
-    work: Coroutine[Any, Any, list[ReadBatch]] = steps()
-    return asyncio.run(work)
 
 
 def test_everything_a_message_has_is_a_column(tmp_path: Path) -> None:
@@ -48,7 +32,9 @@ def test_everything_a_message_has_is_a_column(tmp_path: Path) -> None:
             )
 
     asyncio.run(steps())
-    rows = [row for part in columns.bodies(_read(lane), columns.BODIES) for row in part.to_pylist()]
+    rows = [
+        row for part in columns.bodies(lane.batches(), columns.BODIES) for row in part.to_pylist()
+    ]
     assert [row["body"] for row in rows] == [b"one", b"", None]
     assert [row["offset"] for row in rows] == [0, 1, 2]
     assert [row["key"] for row in rows] == [b"k", b"\xff", None]
@@ -62,7 +48,7 @@ def test_only_the_columns_asked_for_are_made(tmp_path: Path) -> None:
     lane = Lane(tmp_path)
     lane.post([b"x"])
     wanted = columns.chosen(columns.BODIES, ["body", "offset"])
-    (found,) = columns.bodies(_read(lane), wanted)
+    (found,) = columns.bodies(lane.batches(), wanted)
     assert found.schema.names == ["body", "offset"]
     with pytest.raises(InvalidArgument, match=r"no 'bodie'; known: partition, offset"):
         columns.chosen(columns.BODIES, ["bodie"])
@@ -74,7 +60,7 @@ def test_typed_rows_are_those_of_the_dataset_and_refused_messages_stay_visible(
     lane = Lane(tmp_path)
     lane.post([*readings(5), b"nonsense", *readings(5, 5)])
     schema = columns.typed_schema(PMS)
-    rows = [row for part in columns.typed(_read(lane), PMS, schema) for row in part.to_pylist()]
+    rows = [row for part in columns.typed(lane.batches(), PMS, schema) for row in part.to_pylist()]
     assert len(rows) == 11
     good = [row for row in rows if row["_reasons"] is None]
     (bad,) = (row for row in rows if row["_reasons"] is not None)

@@ -357,9 +357,8 @@ def _take(lane: "deque[Bundle]") -> list[Bundle]:
 def stored_of(letters: Sequence[Letter], placed: Sequence[Placed], level: Durability) -> Stored:
     """What the client is told about a batch."""
     if isinstance(placed, Places):
-        return Stored(
-            None, level, False, None, None, Marks(placed.places), Homes(placed.places)  # noqa: FBT003
-        )  # fmt: skip
+        is_known, places = False, placed.places
+        return Stored(None, level, is_known, None, None, Marks(places), Homes(places))
     if len(placed) == 1:
         (place,) = placed
         known = place.is_duplicate and letters[0].is_given

@@ -49,7 +49,8 @@ def batch_letters(batch: bytes, publisher: bytes, epoch: int, sequence: int) -> 
     bodies = plain_bodies(batch)
     if bodies is None or None in bodies:
         return letters_of(batch, publisher, epoch, sequence)
-    return PlainLetters(bodies, render_id(publisher, epoch, 0)[:-1], sequence)  # type: ignore[arg-type]
+    start = render_id(publisher, epoch, 0)[:-1]
+    return PlainLetters(bodies, start, sequence)  # type: ignore[arg-type]  # none is None
 
 
 class Spelled(Sequence[Any]):

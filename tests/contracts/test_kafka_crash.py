@@ -77,11 +77,15 @@ def test_a_node_killed_under_load_loses_nothing_it_confirmed(own: Cluster) -> No
             assert ordered.confirmed < ORDERED
             await asyncio.to_thread(node.start)
             started = time.monotonic()
+            listing = asyncio.create_task(sender.subscriptions(load.topic))
             while load.newest < started and not consuming.done():
                 await asyncio.sleep(0.01)
                 assert time.monotonic() - started < PATIENCE_S, "the consumer did not resume"
             resumed = load.newest - started
             await asyncio.wait_for(asyncio.gather(publishing, ordering, consuming), 90)
+            assert [row["subscription"] for row in await listing] == ["work"], (
+                "while groups are loaded"
+            )
             found = await sender.peek(ordered._topic, 2 * ORDERED)
             return resumed, [(message.body or b"").decode() for message in found]
 

@@ -1,9 +1,13 @@
 """Kafka's errors in our words, and what becomes of a call of `produce`."""
 
 import asyncio
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._group import ListConsumerGroupsResult
 
 from penstock.drivers.kafka.link import Sending, code_of, translated
 from penstock.drivers.kafka.records import Record
@@ -16,7 +20,7 @@ from penstock.vocabulary.errors import (
     Unavailable,
     UnknownTopic,
 )
-from penstock.vocabulary.policy import TopicPolicy
+from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from tests.contracts.suites.world import unique
 from tests.drivers.kafka.rig import carrier_of, run
 from tests.servers.kafka import Cluster
@@ -105,6 +109,45 @@ def test_a_message_that_is_too_large_is_not_stored(kafka_server: Cluster) -> Non
             assert places == [(0, 0)]
         finally:
             await carrier.close()
+            await carrier.close()
+
+    run(scenario())
+
+
+class HalfDeaf(AdminClient):
+    """An administrator for whom a coordinator is away when it is first asked."""
+
+    def __init__(self, cluster: Cluster, error: KafkaError) -> None:
+        super().__init__({"bootstrap.servers": cluster.bootstrap})
+        self._error = error
+        self.asked = 0
+
+    def list_consumer_groups(self, **options: Any) -> Future[Any]:  # type: ignore[override]
+        self.asked += 1
+        if self.asked > 1:
+            return super().list_consumer_groups(**options)
+        answer: Future[Any] = Future()
+        answer.set_result(ListConsumerGroupsResult([], [KafkaException(self._error)]))
+        return answer
+
+
+def test_groups_are_listed_whole_or_not_at_all(kafka_server: Cluster) -> None:
+    async def scenario() -> None:
+        topic = unique("orders")
+        carrier = await carrier_of(kafka_server)
+        try:
+            await carrier.put_topic(topic, 1, TopicPolicy())
+            await carrier.put_subscription(topic, "work", SubscriptionPolicy(), "earliest")
+            deaf = HalfDeaf(kafka_server, KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
+            carrier.link._group_admin = deaf
+            assert [row.subscription for row in await carrier.list_subscriptions(topic)] == ["work"]
+            assert deaf.asked == 2
+            carrier.link._group_admin = HalfDeaf(
+                kafka_server, KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+            )
+            with pytest.raises(AccessRefused, match="kafka"):
+                await carrier.list_subscriptions(topic)
+        finally:
             await carrier.close()
 
     run(scenario())

@@ -23,6 +23,7 @@ from penstock.drivers.foreign.envelope import Letter
 from penstock.drivers.foreign.plain import Place, Places, PlainLetters
 from penstock.drivers.kafka.feed import KafkaFeed
 from penstock.drivers.kafka.link import (
+    AdminClient,
     ConfigResource,
     ConsumerGroupTopicPartitions,
     KafkaException,
@@ -170,9 +171,8 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
     async def _listed(
         self, topics: list[str], name: str | None
     ) -> dict[str, list[SubscriptionRow]]:
-        told = await self.link.ask(self.link.admin.list_consumer_groups())
         busy: dict[str, bool] = {}
-        for group in told.valid:
+        for group in await self.link.groups():
             base = group.group_id.partition(names.MEMBER_MARK)[0]
             if not group.group_id.startswith(OWN) and name in {None, base, group.group_id}:
                 busy[group.group_id] = group.state.name != "EMPTY"
@@ -208,13 +208,15 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
                 places += [(kafka_name(topic), part) for part in range(count)]
         listed = [TopicPartition(name, part) for name, part in places]
         asked = [ConsumerGroupTopicPartitions(group, listed) for group in groups if places]
-        list_offsets = self.link.admin.list_consumer_group_offsets
+        list_offsets = AdminClient.list_consumer_group_offsets
         answers = await asyncio.gather(*(self.link.ask_group(list_offsets, [g]) for g in asked))
         found: dict[tuple[str, str], dict[int, Remembered]] = {}
         for answer in answers:
             group = answer.group_id
             for place in answer.topic_partitions:
-                if place.offset >= 0 and place.error is None:
+                if place.error is not None:
+                    raise translated(KafkaException(place.error), self.link.where)
+                if place.offset >= 0:
                     parts = found.setdefault((group, by_name[place.topic]), {})
                     parts[place.partition] = remembered(place.offset, place.metadata)
         return {
@@ -226,7 +228,7 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
     async def _members(self, group: str, topic: str) -> list[str]:
         """The client ids of the consumers that have partitions of this topic."""
         name = kafka_name(topic)
-        told = await self.link.ask_group(self.link.admin.describe_consumer_groups, [group])
+        told = await self.link.ask_group(AdminClient.describe_consumer_groups, [group])
         return [
             member.client_id
             for member in told.members
@@ -283,7 +285,7 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
         name = kafka_name(topic)
         places = [TopicPartition(name, p, at, metadata=said) for p, (at, said) in placed.items()]
         asked = ConsumerGroupTopicPartitions(group, places)
-        told = await self.link.ask_group(self.link.admin.alter_consumer_group_offsets, [asked])
+        told = await self.link.ask_group(AdminClient.alter_consumer_group_offsets, [asked])
         wrong = next((each.error for each in told.topic_partitions if each.error), None)
         if wrong is None:
             return

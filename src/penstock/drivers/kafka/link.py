@@ -8,7 +8,7 @@ import asyncio
 import logging
 import threading
 from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -51,10 +51,10 @@ except ImportError as error:  # pragma: no cover - the extra is installed where 
     raise missing("kafka", "confluent-kafka") from error
 
 __all__ = [
-    "OFFSET_BEGINNING", "OFFSET_END", "AlterConfigOpType", "ConfigEntry", "ConfigResource",
-    "Consumer", "ConsumerGroupTopicPartitions", "IsolationLevel", "KafkaError", "KafkaException",
-    "Link", "NewPartitions", "NewTopic", "OffsetSpec", "Producer", "TopicCollection",
-    "TopicPartition", "translated",
+    "OFFSET_BEGINNING", "OFFSET_END", "AdminClient", "AlterConfigOpType", "ConfigEntry",
+    "ConfigResource", "Consumer", "ConsumerGroupTopicPartitions", "IsolationLevel", "KafkaError",
+    "KafkaException", "Link", "NewPartitions", "NewTopic", "OffsetSpec", "Producer",
+    "TopicCollection", "TopicPartition", "translated",
 ]  # fmt: skip
 
 log = logging.getLogger("penstock.drivers")
@@ -63,7 +63,7 @@ sdk_log = logging.getLogger("penstock.drivers.kafka.sdk")
 
 POLL_S: Final = 0.2
 ASK_S: Final = 10.0
-COORDINATOR_S: Final = 15.0
+COORDINATOR_S: Final = 5.0
 COORDINATOR_S_MAX: Final = 45.0
 COORDINATOR_PAUSE_S: Final = 0.2
 WORKERS: Final = 8
@@ -102,6 +102,7 @@ _AWAY: Final = {
 }  # fmt: skip
 _COORDINATOR_AWAY: Final = {
     KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._TRANSPORT,  # noqa: SLF001 - a node that went, until the others miss it
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
@@ -194,9 +195,12 @@ class Link:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._bytes_max = 1 << 20
-        self.admin: Any = AdminClient(
-            self.config(settings.common | {"client.id": client_id("admin")}), logger=sdk_log
-        )
+        self.admin: Any = self._administrator()
+        self._group_admin: Any = self.admin
+
+    def _administrator(self) -> Any:
+        given = self.settings.common | {"client.id": client_id("admin")}
+        return AdminClient(self.config(given), logger=sdk_log)
 
     def config(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Settings of a handle, with our ear for errors."""
@@ -224,7 +228,7 @@ class Link:
             producer.flush(1.0)
             with suppress(Exception):
                 producer.close()
-        self.admin = None
+        self.admin = self._group_admin = None
         self.pool.shutdown(wait=True)
 
     # -- asking ----------------------------------------------------------------------------------
@@ -239,18 +243,45 @@ class Link:
     async def ask_group(self, call: Callable[..., Mapping[str, Any]], *args: Any) -> Any:
         """What a group's coordinator answers to a question that may be put again.
 
-        The first question makes a new cluster create the topic its groups are kept in, and the
-        library may wait for a coordinator it has not heard of until it is asked once more.
+        The first question makes a new cluster create the topic its groups are kept in.
+        """
+
+        async def once(admin: Any) -> Any:
+            (future,) = call(admin, *args, request_timeout=COORDINATOR_S).values()
+            return await asyncio.wrap_future(future)
+
+        return await self._ask_again(once)
+
+    async def groups(self) -> list[Any]:
+        """Every group there is. A list without those of a coordinator that is away is no answer."""
+
+        async def once(admin: Any) -> list[Any]:
+            asked = admin.list_consumer_groups(request_timeout=COORDINATOR_S)
+            told = await asyncio.wrap_future(asked)
+            for error in told.errors:
+                raise error if isinstance(error, KafkaException) else KafkaException(error)
+            return told.valid  # type: ignore[no-any-return]
+
+        return await self._ask_again(once)  # type: ignore[no-any-return]
+
+    async def _ask_again(self, once: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Asks until a coordinator answers.
+
+        An administrator waits for ever for a coordinator whose node was started again, or that it
+        had not heard of, and a new one finds it: one that got no answer is not asked again.
         """
         until = self.loop.time() + COORDINATOR_S_MAX
         while True:
-            (future,) = call(*args, request_timeout=COORDINATOR_S).values()
+            admin = self._group_admin
             try:
-                return await asyncio.wrap_future(future)
+                return await once(admin)
             except KafkaException as error:
-                is_away = error.args[0].code() in _COORDINATOR_AWAY
-                if self._refusal or not is_away or self.loop.time() > until:
+                code = error.args[0].code()
+                is_late = self._is_closed or self.loop.time() > until
+                if self._refusal or code not in _COORDINATOR_AWAY or is_late:
                     raise self._refusal or translated(error, self.where) from error
+                if code == KafkaError._TIMED_OUT and self._group_admin is admin:  # noqa: SLF001
+                    self._group_admin = self._administrator()
                 await asyncio.sleep(COORDINATOR_PAUSE_S)
 
     async def run(self, call: Callable[..., Any], *args: Any) -> Any:

@@ -19,6 +19,7 @@ from penstock.batch.frame import Frame
 from penstock.drivers.foreign.envelope import columns_of
 from penstock.drivers.foreign.readers import check_owner, fenced
 from penstock.drivers.kafka.link import (
+    AdminClient,
     ConsumerGroupTopicPartitions,
     KafkaException,
     Link,
@@ -111,7 +112,7 @@ class KafkaReaders:
         group = READER + name
         for _ in range(TRIES_MAX):
             answer = await self.link.ask_group(
-                partial(self.link.admin.list_consumer_group_offsets, require_stable=True),
+                partial(AdminClient.list_consumer_group_offsets, require_stable=True),
                 [ConsumerGroupTopicPartitions(group, asked)],
             )
             told = {each.partition: each for each in answer.topic_partitions}

@@ -5,6 +5,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,7 +40,16 @@ deploy = _load()
 class Cluster:
     """Nodes of one Kafka, which can be killed and started again one by one."""
 
-    def __init__(self, folder: Path, nodes: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int,
+        *,
+        listeners: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
+    ) -> None:
+        """`listeners`: more of them, by name their protocol; `users`: passwords for SCRAM."""
         self._jars = folder_of("kafka")
         if shutil.which("java") is None:
             raise Missing("Kafka needs Java, and there is none on the PATH")
@@ -47,6 +57,11 @@ class Cluster:
         voters = ",".join(f"{i}@127.0.0.1:{port}" for i, (_, port) in enumerate(ports, 1))
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port, _ in ports)
         """Addresses for a client."""
+        self.others: dict[str, str] = {}
+        """The address of each further listener of a single node."""
+        self._listeners = listeners or {}
+        self._settings = settings or {}
+        self._users = users or {}
         self.nodes = [
             self._node(folder / f"node-{i}", i, own, voters, nodes)
             for i, own in enumerate(ports, 1)
@@ -55,8 +70,13 @@ class Cluster:
     def start(self) -> Self:
         """Formats and starts every node; returns when all of them answer."""
         cluster = self._tool("random-uuid").split()[-1]
+        users = [
+            f"--add-scram=SCRAM-SHA-512=[name={name},password={password}]"
+            for name, password in self._users.items()
+        ]
         for node in self.nodes:
-            self._tool("format", "-t", cluster, "-c", str(node.folder / "server.properties"))
+            path = str(node.folder / "server.properties")
+            self._tool("format", "-t", cluster, "-c", path, *users)
         for node in self.nodes:
             node.launch()  # all of them first: one alone has no quorum and never gets ready
         for node in self.nodes:
@@ -75,7 +95,12 @@ class Cluster:
             "both", number, voters=voters, data=folder / "data", port=ports[0],
             controller_port=ports[1], brokers=nodes,
         )  # fmt: skip
-        found |= {"group.initial.rebalance.delay.ms": "0", **FEW}
+        found |= {"group.initial.rebalance.delay.ms": "0", **FEW, **self._settings}
+        for name, protocol in self._listeners.items():
+            self.others[name] = f"127.0.0.1:{free_port()}"
+            for key in ("listeners", "advertised.listeners"):
+                found[key] += f",{name}://{self.others[name]}"
+            found["listener.security.protocol.map"] += f",{name}:{protocol}"
         path = deploy.write(folder / "server.properties", found)
         command = deploy.java(self._jars, MEMORY[nodes], "kafka.Kafka", str(path))
         return Server(command, ports[0], folder, ready_line="Kafka Server started", ready_s=READY_S)

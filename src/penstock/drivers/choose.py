@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Final
 
-from penstock.drivers.foreign.address import Address, parse, without_credentials
+from penstock.drivers.foreign.address import Address, check_tls, parse, without_credentials
 from penstock.drivers.port import Driver
 from penstock.vocabulary.errors import InvalidArgument
 
@@ -81,5 +81,7 @@ async def open_driver(url: str) -> Driver:
 async def _open_foreign(scheme: str, url: str) -> Driver:
     from penstock.drivers.foreign.driver import open_foreign  # noqa: PLC0415 - as above
 
+    address = address_of(url)
+    check_tls(address)
     connect = import_module(f"{FOREIGN[scheme]}.carrier").connect
-    return await open_foreign(connect, address_of(url))
+    return await open_foreign(connect, address)

@@ -7,6 +7,7 @@ Unknown options are refused by name. Pure.
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
@@ -24,6 +25,7 @@ COMMON: Final[Mapping[str, type]] = {
     "tls_key": str,
 }
 """Options of every foreign URL: how long opening may take, how long a publish is tried, and TLS."""
+TLS_FILES: Final = ("tls_ca", "tls_cert", "tls_key")
 CONNECT_S_DEFAULT: Final = 10.0
 PUBLISH_S_DEFAULT: Final = 30.0
 _BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -57,6 +59,25 @@ class Address(NamedTuple):
     def publish_s(self) -> float:
         """How long a publish is tried while the broker cannot be reached."""
         return float(self.options.get("publish_s", PUBLISH_S_DEFAULT))
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether the connection is encrypted: asked for, or a file for it is named."""
+        return bool(self.options.get("tls")) or any(name in self.options for name in TLS_FILES)
+
+
+def check_tls(address: Address) -> None:
+    """Raises InvalidArgument when what a URL says of TLS cannot be meant."""
+    options = address.options
+    named = [name for name in TLS_FILES if name in options]
+    if named and options.get("tls") is False:
+        raise InvalidArgument(f"{address.text} says tls=false and names a {named[0]}: which is it?")
+    if "tls_key" in options and "tls_cert" not in options:
+        raise InvalidArgument(f"{address.text} names a tls_key and no tls_cert it belongs to")
+    for name in named:
+        if not Path(options[name]).is_file():
+            raise InvalidArgument(f"option {name!r} of {address.text}: there is no file "
+                                  f"{options[name]!r}")  # fmt: skip
 
 
 def without_credentials(url: str) -> str:

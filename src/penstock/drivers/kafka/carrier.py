@@ -44,6 +44,7 @@ from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
     PenstockError,
     SubscriptionInUse,
+    Unavailable,
     UnknownTopic,
     Unsupported,
 )
@@ -89,7 +90,10 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
     async def open(self, ask_s: float) -> None:
         """Asks the cluster what it takes, and makes the topics of the URL."""
         self.link.start_producer(BODY_BYTES_MAX)  # first of all: it takes a while to be ready
-        cluster = await self.link.ask(self.link.admin.describe_cluster(request_timeout=ask_s))
+        try:
+            cluster = await self.link.ask(self.link.admin.describe_cluster(request_timeout=ask_s))
+        except Unavailable as error:
+            raise Unavailable(f"{error} {self.link.handshake}".rstrip()) from error
         limit = min(BODY_BYTES_MAX, await self._largest(cluster.nodes[0].id) - RECORD_SLACK)
         self.capabilities = msgspec.structs.replace(self.capabilities, message_bytes_max=limit)
         for topic, shape in self.link.settings.startup:

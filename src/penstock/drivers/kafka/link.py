@@ -191,6 +191,8 @@ class Link:
         self.loop = asyncio.get_running_loop()
         self.pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="penstock-kafka")
         self._refusal: AccessRefused | None = None
+        self.handshake = ""
+        """Why the newest attempt to speak TLS failed."""
         self._producer: Any = None
         self._thread: threading.Thread | None = None
         self._is_closed = False
@@ -209,6 +211,8 @@ class Link:
     def _heard(self, error: Any) -> None:
         if error.code() in {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}:  # noqa: SLF001
             self._refusal = translated(error, self.where)  # type: ignore[assignment]
+        elif error.code() == KafkaError._SSL:  # noqa: SLF001
+            self.handshake = error.str()
         else:
             log.debug("%s: %s", self.where, error)
 

@@ -134,13 +134,12 @@ def _common(address: Address) -> dict[str, Any]:
 
 def _security(address: Address, environment: Mapping[str, str]) -> dict[str, Any]:
     options = address.options
-    has_tls = bool(options.get("tls")) or any(
-        options.get(name) for name in ("tls_ca", "tls_cert", "tls_key")
-    )
     user = address.user or environment.get(USER)
     found: dict[str, Any] = {}
     if user is not None:
-        mechanism = str(options.get("sasl", "PLAIN" if has_tls else "SCRAM-SHA-512")).upper()
+        mechanism = str(
+            options.get("sasl", "PLAIN" if address.has_tls else "SCRAM-SHA-512")
+        ).upper()
         if mechanism not in MECHANISMS:
             raise InvalidArgument(f"option 'sasl' is one of {', '.join(MECHANISMS)}")
         found["sasl.mechanism"] = mechanism
@@ -155,7 +154,7 @@ def _security(address: Address, environment: Mapping[str, str]) -> dict[str, Any
         (False, False): "PLAINTEXT", (False, True): "SASL_PLAINTEXT",
         (True, False): "SSL", (True, True): "SASL_SSL",
     }  # fmt: skip
-    found["security.protocol"] = protocols[has_tls, user is not None]
+    found["security.protocol"] = protocols[address.has_tls, user is not None]
     for name, kafkas in (
         ("tls_ca", "ssl.ca.location"), ("tls_cert", "ssl.certificate.location"),
         ("tls_key", "ssl.key.location"),

@@ -53,7 +53,7 @@ class Service:
         self.where = address.text
         self.client_id = f"penstock-{uuid4().hex[:12]}"
         self.metadata = [("authorization", address.password)] if address.password else []
-        if address.options.get("tls"):
+        if address.has_tls:
             ca = address.options.get("tls_ca")
             roots = None
             if ca:

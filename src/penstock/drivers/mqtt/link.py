@@ -130,7 +130,7 @@ class Link:
         client.reconnect_delay_set(*RECONNECT_S)  # type: ignore[arg-type]  # parts of seconds work
         if address.user is not None:
             client.username_pw_set(address.user, address.password)
-        if address.options.get("tls") or "tls_ca" in address.options:
+        if address.has_tls:
             try:
                 client.tls_set(
                     address.options.get("tls_ca"), address.options.get("tls_cert"),

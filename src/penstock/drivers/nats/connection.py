@@ -141,7 +141,7 @@ class Connection:
         if self._address.user is not None:
             options["user"] = self._address.user
             options["password"] = self._address.password or ""
-        if self._address.options.get("tls"):
+        if self._address.has_tls:
             options["tls"] = _tls(self._address)
         servers = [f"nats://{host}:{port}" for host, port in self._address.hosts]
         try:

@@ -33,15 +33,15 @@ class Density(NamedTuple):
     bits: int
     """Bits flipped in each used byte."""
     blank_step: int
-    """One in so many unused bytes is flipped too."""
+    """One in so many unused bytes is flipped, and is a place to cut."""
     cut_step: int
-    """One in so many bytes is a place to cut, beside every edge."""
+    """One in so many used bytes is a place to cut, beside every edge."""
     reach: int
     """Each group is put in place of so many others."""
 
 
 SHORT = Density(bits=1, blank_step=97, cut_step=61, reach=3)
-LONG = Density(bits=8, blank_step=7, cut_step=1, reach=1 << 30)
+LONG = Density(bits=8, blank_step=7, cut_step=1, reach=24)
 
 
 def cases(stages: list[Stage], chosen: Stage, density: Density) -> Iterator[Case]:
@@ -92,9 +92,10 @@ def _flips(name: str, data: bytes, used: list[Extent], density: Density) -> Iter
 
 
 def _cuts(name: str, data: bytes, used: list[Extent], density: Density) -> Iterator[Case]:
-    edges = {0, *range(0, len(data), density.cut_step), *range(0, len(data), BLOCK)}
-    for extent in used:
-        edges |= {edge + by for edge in extent for by in (-1, 0, 1)}
+    edges = {0, *range(0, len(data), density.blank_step), *range(0, len(data), BLOCK)}
+    for start, end in used:
+        edges |= {start - 1, start + 1, end - 1, end, end + 1}
+        edges |= set(range(start, end, density.cut_step))
     for at in sorted(edges):
         if 0 <= at < len(data):
             yield Case(f"{name} cut at {at}", {name: data[:at]})

@@ -118,6 +118,7 @@ def test_a_soak_leaves_nothing_unexplained(kafka_server: Cluster) -> None:
             workers = [asyncio.create_task(soaked.work(client)) for client in (one, two)]
 
             async def are_two() -> bool:
+                assert not any(worker.done() for worker in workers), workers
                 [row] = await one.subscriptions(topic)
                 return len(set(row["consumers"])) == 2
 

@@ -1,4 +1,5 @@
 import asyncio
+import json
 import os
 import shlex
 import subprocess
@@ -45,6 +46,14 @@ def test_without_a_command_it_helps(penstock: Penstock) -> None:
     answer = penstock()
     assert answer.code == 0
     assert "penstock demo" in answer.out
+
+
+def test_a_noun_with_options_alone_lists(penstock: Penstock) -> None:
+    penstock("pub", "orders", "x")
+    answer = penstock("topics", "--json")
+    assert (answer.code, [row["topic"] for row in json.loads(answer.out)]) == (0, ["orders"])
+    assert "COMMAND" in penstock("topics", "--help").out
+    assert "no option --jsn" in penstock("topics", "--jsn").err
 
 
 def test_a_noun_without_a_verb_is_wrong_usage(penstock: Penstock) -> None:

@@ -125,7 +125,7 @@ def test_any_iterable_is_a_list() -> None:
     ],
 )
 def test_what_the_url_cannot_do_is_refused(message: Message, field: str) -> None:
-    with pytest.raises(Unsupported, match=f"message 1: {field}.*not available yet"):
+    with pytest.raises(Unsupported, match=f"message 1: {field}.*not available"):
         packing.check_fields([b"x", message], BARE)
 
 

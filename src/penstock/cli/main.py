@@ -152,10 +152,21 @@ def _run(words: list[str], output: Output) -> int:
 
 def parse(words: Sequence[str]) -> Namespace:
     """The command line as values; `run` and `parser` belong to the chosen command."""
-    arguments, extras = build().parse_known_args(words)
+    arguments, extras = build().parse_known_args(_completed(words))
     if extras:
         raise unknown_arguments(arguments.parser, extras)
     return arguments
+
+
+def _completed(words: Sequence[str]) -> list[str]:
+    """`penstock topics --url …` lists them: options alone ask a group for its list."""
+    found = list(words)
+    groups = (entry for entry in COMMANDS if not isinstance(entry, Command))
+    listing = {group.name for group in groups if "list" in {each.name for each in group.commands}}
+    has_options_only = len(found) > 1 and found[0] in listing and found[1].startswith("-")
+    if has_options_only and not {"-h", "--help"} & set(found):
+        found.insert(1, "list")
+    return found
 
 
 def build() -> Parser:

@@ -474,7 +474,7 @@ def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str,
     refuse_reader(kind)
     if can is not None and kind not in can.kinds:
         raise Unsupported(
-            f"subscription kind {kind.value!r} is not available yet on {can.scheme}: URLs; use "
+            f"subscription kind {kind.value!r} is not available on {can.scheme}: URLs; use "
             + " or ".join(repr(each.value) for each in can.kinds)
         )
     if can is not None and qos not in can.qos:

@@ -90,14 +90,14 @@ def refuse_unsupported(
 ) -> None:  # fmt: skip
     """Raises Unsupported rather than ignoring what a message asks for."""
     if priority and not can.has_priority:
-        raise Unsupported(f"priority is not available yet on {can.scheme}: URLs; leave it at 0")
+        raise Unsupported(f"priority is not available on {can.scheme}: URLs; leave it at 0")
     if deliver_at is not None and not can.has_delay:
         raise Unsupported(
-            f"deliver_at and delay_s are not available yet on {can.scheme}: URLs; leave them out"
+            f"deliver_at and delay_s are not available on {can.scheme}: URLs; leave them out"
         )
     if expires_at is not None and not can.has_expiry:
         raise Unsupported(
-            f"expires_at and ttl_s are not available yet on {can.scheme}: URLs; leave them out"
+            f"expires_at and ttl_s are not available on {can.scheme}: URLs; leave them out"
         )
     if id is not None and not can.has_dedup:
         raise Unsupported(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.vocabulary.errors import PositionNotHeld, Unsupported
+from penstock.vocabulary.policy import Retry
 from tests.contracts.suites.world import World, first, nothing, scenario, several, unique
 
 
@@ -36,6 +37,20 @@ class DeliveringSuite:
             parts = await asyncio.gather(several(one, 5), several(two, 5))
             got = sorted(int(m.body or b"-1") for part in parts for m in part)
             assert got == list(range(10))
+
+    @scenario
+    async def test_a_program_that_names_settings_may_run_twice(
+        self, world: World, topic: str
+    ) -> None:
+        settings: dict[str, Any] = {"lease_s": 45.0, "retry": Retry(first_s=0.5, max_attempts=7)}
+        async with world.client() as client, world.client() as other:
+            await client.create_subscription(topic, "billing", **settings)
+            await client.publish(topic, b"x")
+            async with client.subscribe(topic, "billing", **settings) as one:
+                assert (await first(one)).body == b"x"
+                async with other.subscribe(topic, "billing", **settings):
+                    [row] = await client.subscriptions(topic)
+                    assert row["policy"]["lease_s"] == 45.0
 
     @scenario
     async def test_credit_bounds_what_a_consumer_holds(self, world: World, topic: str) -> None:

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._group import ListConsumerGroupsResult
 
-from penstock.drivers.kafka.link import Sending, code_of, translated
+from penstock.drivers.kafka.link import Sending, code_of, sdk_log, translated
 from penstock.drivers.kafka.records import Record
 from penstock.vocabulary.errors import (
     AccessRefused,
@@ -151,3 +151,15 @@ def test_groups_are_listed_whole_or_not_at_all(kafka_server: Cluster) -> None:
             await carrier.close()
 
     run(scenario())
+
+
+def test_failed_connections_are_no_errors_of_the_library(caplog: pytest.LogCaptureFixture) -> None:
+    failed = "FAIL [producer.1#producer-1] Connect to ipv4#127.0.0.1:1 failed"
+    with caplog.at_level("WARNING", "penstock"):
+        sdk_log.error(failed)
+        sdk_log.error("PROTOERR [x] Protocol parse failure")
+    assert [(r.levelname, r.getMessage()[:8]) for r in caplog.records] == [("ERROR", "PROTOERR")]
+    caplog.clear()
+    with caplog.at_level("INFO", "penstock"):
+        sdk_log.error(failed)
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [("INFO", failed)]

@@ -253,6 +253,8 @@ class Office:
             if request.changes.get(fixed, getattr(row.policy, fixed)) != getattr(row.policy, fixed):
                 raise SubscriptionConflict(f"{fixed} is chosen when a subscription is created")
         policy = _changed(row.policy, request.changes)
+        if policy == row.policy:
+            return  # every consumer of a program says the same, and others may be at work
         await self._carrier.put_subscription(request.topic, request.subscription, policy, None)
 
     async def _delete_subscription(self, request: q.DeleteSubscription) -> None:

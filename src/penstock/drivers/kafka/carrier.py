@@ -94,6 +94,7 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
             cluster = await self.link.ask(self.link.admin.describe_cluster(request_timeout=ask_s))
         except Unavailable as error:
             raise Unavailable(f"{error} {self.link.handshake}".rstrip()) from error
+        self.link.is_open = True
         limit = min(BODY_BYTES_MAX, await self._largest(cluster.nodes[0].id) - RECORD_SLACK)
         self.capabilities = msgspec.structs.replace(self.capabilities, message_bytes_max=limit)
         for topic, shape in self.link.settings.startup:

@@ -59,9 +59,12 @@ __all__ = [
 
 log = logging.getLogger("penstock.drivers")
 sdk_log = logging.getLogger("penstock.drivers.kafka.sdk")
-"""What the library itself has to say."""
+"""What the library itself has to say. It repeats each failed connection, as an error; whoever asked
+is told by us, once, and the library's own words are information."""
 
 POLL_S: Final = 0.2
+TELL_S: Final = 60.0
+"""While no broker can be reached, the log says so this often."""
 ASK_S: Final = 10.0
 COORDINATOR_S: Final = 5.0
 COORDINATOR_S_MAX: Final = 45.0
@@ -100,6 +103,7 @@ _AWAY: Final = {
     )
     if hasattr(KafkaError, name)
 }  # fmt: skip
+_ABOUT_CONNECTIONS: Final = ("FAIL [", "ERROR [", "GETPID [")
 _COORDINATOR_AWAY: Final = {
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._TRANSPORT,  # noqa: SLF001 - a node that went, until the others miss it
@@ -182,6 +186,16 @@ class Sending:
             told()
 
 
+class _Quieter(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.getMessage().startswith(_ABOUT_CONNECTIONS):
+            record.levelno, record.levelname = logging.INFO, "INFO"
+        return sdk_log.isEnabledFor(record.levelno)
+
+
+sdk_log.addFilter(_Quieter())
+
+
 class Link:
     """The handles of one client: a producer, an administrator, threads."""
 
@@ -191,6 +205,9 @@ class Link:
         self.loop = asyncio.get_running_loop()
         self.pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="penstock-kafka")
         self._refusal: AccessRefused | None = None
+        self.is_open = False
+        """Whether the cluster has answered once."""
+        self._tells_at = 0.0
         self.handshake = ""
         """Why the newest attempt to speak TLS failed."""
         self._producer: Any = None
@@ -213,6 +230,11 @@ class Link:
             self._refusal = translated(error, self.where)  # type: ignore[assignment]
         elif error.code() == KafkaError._SSL:  # noqa: SLF001
             self.handshake = error.str()
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN and self.is_open:  # noqa: SLF001
+            now = self.loop.time()
+            if now >= self._tells_at:
+                self._tells_at = now + TELL_S
+                log.warning("%s: no broker can be reached; trying on", self.where)
         else:
             log.debug("%s: %s", self.where, error)
 

@@ -8,7 +8,7 @@ import pytest
 import penstock
 from penstock.vocabulary.errors import InvalidName, SubscriptionInUse, Unsupported
 from penstock.vocabulary.message import Durability
-from tests.contracts.suites.world import first, several, unique, until
+from tests.contracts.suites.world import first, nothing, several, unique, until
 from tests.drivers.kafka.rig import client_of, consume, produce, run
 from tests.servers.kafka import Cluster
 
@@ -46,6 +46,26 @@ def test_other_programs_see_plain_messages_and_we_see_theirs(kafka_server: Clust
                 got = await several(deliveries, 2)
                 assert [(m.body, m.id) for m in got][1] == (b"theirs", "0:1")
                 assert got[1].headers == {"h": "base64:/w=="}
+
+    run(scenario())
+
+
+def test_a_position_moves_its_own_partition_only(kafka_server: Cluster) -> None:
+    topic = unique("moved")
+
+    async def scenario() -> None:
+        async with client_of(kafka_server, "topics=2:1") as client:
+            sent = [await client.publish(topic, str(n), key=f"k{n}") for n in range(12)]
+            assert {receipt.partition for receipt in sent} == {0, 1}
+            async with client.subscribe(topic, "billing") as deliveries:
+                for message in await several(deliveries, 12):
+                    message.ack()
+            await client.seek(topic, "billing", "1:1")
+            again = [n for n, r in enumerate(sent) if r.partition == 1 and (r.offset or 0) >= 1]
+            async with client.subscribe(topic, "billing") as deliveries:
+                got = await several(deliveries, len(again))
+                assert [int(m.body or b"") for m in got] == again
+                await nothing(deliveries)
 
     run(scenario())
 

@@ -31,7 +31,7 @@ from penstock.drivers.kafka.link import (
     TopicPartition,
     translated,
 )
-from penstock.drivers.kafka.look import Looker
+from penstock.drivers.kafka.look import Looker, place_of
 from penstock.drivers.kafka.names import OWN, check_group, kafka_name
 from penstock.drivers.kafka.progress import GONE, Remembered, metadata_of, remembered
 from penstock.drivers.kafka.readers import KafkaReaders
@@ -270,6 +270,9 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
     async def seek(self, topic: str, name: str, to: Any) -> None:
         await self._check_unused(topic, name, "it is moved")
         begins = await self.offsets_at(topic, to)
+        if isinstance(to, str) and to not in {"earliest", "latest"}:
+            part, offset = place_of(to)  # a position moves its own partition only
+            begins = {part: offset}
         parts = await self.commits(topic, name)
         policy = next((each.policy for each in parts.values() if each.policy), {})
         placed = {part: (at, _fresh(at, policy)) for part, at in begins.items()}

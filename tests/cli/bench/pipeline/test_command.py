@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from penstock.cli.bench.pipeline import cases, command
@@ -14,8 +16,14 @@ def test_a_row_brings_the_one_it_is_compared_with() -> None:
 
 def test_rates_become_figures_with_their_ratio() -> None:
     wanted = [case for case in cases.CASES if case.name in {"plain", "run", "run-kafka"}]
-    rates = {"plain": {"rows_per_s": [50.0, 60.0]}, "run": {"rows_per_s": [220.0, 220.0]}}
-    rate, ours, ratio = command.judged(wanted, rates)
+    rates: dict[str, Any] = {
+        "plain": {"rows_per_s": [50.0, 60.0]},
+        "run": {"rows_per_s": [220.0, 220.0]},
+    }
+    rates["run"] |= {"driver_bytes_max": 1 << 30, "worker_bytes_max": 1 << 20}
+    rate, ours, ratio, memory = command.judged(wanted, rates)
+    assert (memory.value, memory.unit) == (1 << 20, "bytes")
+    assert "1,024 MiB" in memory.note
     assert (rate.value, ours.value, ratio.value) == (55.0, 220.0, 4.0)
     assert (rate.verdict, ratio.verdict, ratio.target) == ("–", "PASS", 3)
 

@@ -19,11 +19,13 @@ from penstock.cli.bench.figure import Figure
 from penstock.cli.bench.pipeline import cases, fresh, readings
 from penstock.cli.bench.pipeline.cases import Case, World
 from penstock.cli.bench.pipeline.kafka_server import kafka
+from penstock.cli.bench.pipeline.memory import Watch
 from penstock.cli.bench.places import OurServer
 from penstock.cli.output import BOLD, GREEN, RED, Output, number
 from penstock.cli.parser import BadUsage, suggestion
 from penstock.cli.progress import Progress
 from penstock.vocabulary.errors import PenstockError
+from penstock.vocabulary.limits import MIB
 
 MESSAGES: Final = 1_000_000
 QUICK: Final = 20_000
@@ -38,6 +40,7 @@ OTHERS: Final = {
     FRESH: "in process: p95 from POST to row",
     FRESH_SPARK: "on Spark: p95 from POST to row",
 }
+MEMORY_OF: Final = ("run", "run-batches")
 SPARK: Final = {"master": "local[2]", "spark.driver.memory": "1g"}
 
 
@@ -151,6 +154,7 @@ def _measure(
     """Rows a second of each case, round by round; the order rotates."""
     running = [case for case in wanted if case.name not in skipped]
     rates: dict[str, list[float]] = {case.name: [] for case in running}
+    watches = {case.name: Watch() for case in running}
     for turn in range(rounds):
         tables: dict[str, Path] = {}
         at = turn * (len(running) // max(1, rounds)) % max(1, len(running))
@@ -159,7 +163,8 @@ def _measure(
             place = folder / f"{case.name}-{turn}"
             place.mkdir()
             began = time.perf_counter()
-            found = case.run(world, place)
+            with watches[case.name]:
+                found = case.run(world, place)
             took = found if isinstance(found, float) else time.perf_counter() - began
             rates[case.name].append(world.messages / took)
             if isinstance(found, Path):
@@ -169,7 +174,14 @@ def _measure(
             raise PenstockError(f"of {world.messages} messages the tables hold {said}")
         for case in running:
             shutil.rmtree(folder / f"{case.name}-{turn}", ignore_errors=True)
-    return {name: {"rows_per_s": found} for name, found in rates.items()}
+    return {
+        name: {
+            "rows_per_s": found,
+            "driver_bytes_max": watches[name].driver,
+            "worker_bytes_max": watches[name].worker,
+        }
+        for name, found in rates.items()
+    }
 
 
 def judged(wanted: list[Case], rates: dict[str, Any]) -> list[Figure]:
@@ -185,6 +197,13 @@ def judged(wanted: list[Case], rates: dict[str, Any]) -> list[Figure]:
             figures.append(
                 Figure(row=f"  beside {case.beside}", value=ratio, unit="×", target=case.target)
             )
+        if case.name in MEMORY_OF:
+            worker = rates[case.name]["worker_bytes_max"]
+            driver = round(rates[case.name]["driver_bytes_max"] / MIB)
+            figures.append(
+                Figure(row="  a Python worker's memory, at most", value=worker, unit="bytes",
+                       note=f"the driver's Java: {number(driver)} MiB, of a heap of 1 GiB")
+            )  # fmt: skip
     return figures
 
 

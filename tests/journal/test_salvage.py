@@ -237,3 +237,17 @@ def test_stray_groups_of_another_place_do_not_rename_a_segment(image: Files) -> 
         n: s.file.name for n, s in places.items()
     }
     assert named(after, low.file.name).sequence == low.sequence
+
+
+def test_segments_whose_first_groups_changed_places_keep_their_own(image: Files) -> None:
+    places = look(image).places()
+    one, two = (places[number].file.name for number in sorted(places)[:2])
+    before = {name: image[name] for name in (one, two)}
+    for name, other in ((one, two), (two, one)):
+        image[name] = before[name][:512] + before[other][512:1024] + before[name][1024:]
+    after = look(image).places()
+    assert {n: s.file.name for n, s in after.items()} == {n: s.file.name for n, s in places.items()}
+    rows = [
+        row for name in (one, two) for each in scan(named(look(image), name)) for row in each.rows
+    ]
+    assert rows

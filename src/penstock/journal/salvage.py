@@ -124,7 +124,7 @@ def survey(disk: Disk) -> Survey:
         for each in found.segments
         if each.header is not None
         and each.header.store_id == found.store_id
-        and _begins(each, each.header)
+        and (_begins(each, each.header) or _continues(each, each.header))
     }
     for segment in found.segments:
         _identify(segment, found.store_id, rows.get(segment.file.name), notes, settled)
@@ -232,6 +232,12 @@ def _begins(segment: SegmentFile, header: Header) -> bool:
         if group.parse(data, FIRST_GROUP, header.sequence, header.salt) is not None:
             return True
     return False
+
+
+def _continues(segment: SegmentFile, header: Header) -> bool:
+    """True when some group belongs to the life the header tells of, whatever lies before it."""
+    data = segment.file.pread(0, segment.file.size)
+    return _holds_group(data, header.sequence, header.salt)
 
 
 def _claims(data: bytes) -> set[tuple[int, int]]:

@@ -1,6 +1,7 @@
 """A connection to NATS JetStream: streams, consumers, and what is sent."""
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from math import ceil
 from time import time
@@ -25,6 +26,16 @@ from penstock.drivers.foreign.envelope import Letter, seal
 from penstock.drivers.nats.connection import Ack, Connection, Row
 from penstock.drivers.nats.feed import SPARED, NatsFeed
 from penstock.drivers.nats.notes import NOTES_STREAM, NatsNotes
+from penstock.drivers.nats.streams import (
+    NAME,
+    NANO,
+    POLICY,
+    Stream,
+    altered,
+    made,
+    stream_in,
+    topic_row,
+)
 from penstock.drivers.nats.subjects import safe_name, subject_of, topic_of
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
@@ -35,18 +46,15 @@ from penstock.vocabulary.errors import (
 )
 from penstock.vocabulary.limits import (
     BODY_BYTES_MAX,
-    DEAD_BYTES_MAX_DEFAULT,
-    DEDUP_S,
     MEMBER_IDLE_S_MAX,
 )
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 
-NANO: Final = 1_000_000_000
+log = logging.getLogger("penstock.drivers")
+
 MESSAGE_ID: Final = "Nats-Msg-Id"
 MESSAGE_TTL: Final = "Nats-TTL"
 TTL_SINCE: Final = (2, 11)
-POLICY: Final = "penstock-policy"
-NAME: Final = "penstock-name"
 SPARED_STREAM: Final = "penstock-spared"
 SPARED_S: Final = 7 * 24 * 3600
 EPHEMERAL_S: Final = 60
@@ -70,7 +78,7 @@ class NatsCarrier(NatsNotes):
         self.capabilities = capabilities.NATS
         self.connection = Connection(address)
         self.replicas = int(address.options.get("replicas", 1))
-        self._streams: dict[str, str] = {}
+        self._homes: dict[str, Stream] = {}
         """Topic → the stream that has its subject."""
         self._has_spared = False
 
@@ -179,29 +187,32 @@ class NatsCarrier(NatsNotes):
 
     # -- topics ----------------------------------------------------------------------------------
 
-    async def stream_of(self, topic: str) -> str:
+    async def home_of(self, topic: str) -> Stream:
         """The stream that has a topic's subject. Raises UnknownTopic."""
-        known = self._streams.get(topic)
-        if known is not None:
-            return known
-        answer = await self.connection.api("STREAM.NAMES", subject=subject_of(topic))
+        known = self._homes.get(topic)
+        return known if known is not None else stream_in((await self._info_of(topic))["config"])
+
+    async def stream_of(self, topic: str) -> str:
+        """The name of the stream that has a topic's subject. Raises UnknownTopic."""
+        return (await self.home_of(topic)).name
+
+    async def _info_of(self, topic: str) -> dict[str, Any]:
+        """What the server tells of a topic's stream by now. Raises UnknownTopic."""
+        self._homes.pop(topic, None)
+        subject = subject_of(topic)
+        answer = await self.connection.api("STREAM.NAMES", subject=subject)
         found = answer.get("streams")
         if not found:
-            raise UnknownTopic(
-                f"no stream has the subject {subject_of(topic)!r} of topic {topic!r}"
-            )
-        self._streams[topic] = found[0]
-        return str(found[0])
+            raise UnknownTopic(f"no stream has the subject {subject!r} of topic {topic!r}")
+        info = await self.connection.api(f"STREAM.INFO.{found[0]}", subjects_filter=subject)
+        self._homes[topic] = stream_in(info["config"])
+        return info
 
     async def find_topic(self, topic: str) -> TopicRow | None:
-        self._streams.pop(topic, None)
         try:
-            stream = await self.stream_of(topic)
-            info = await self.connection.api(f"STREAM.INFO.{stream}")
+            return topic_row(topic, await self._info_of(topic))
         except UnknownTopic:
-            self._streams.pop(topic, None)
             return None
-        return _topic_row(topic, info)
 
     async def put_topic(self, topic: str, partitions: int, policy: TopicPolicy) -> None:
         capabilities.check_topic_policy(
@@ -212,7 +223,7 @@ class NatsCarrier(NatsNotes):
 
     async def ensure_dead(self, topic: str, bytes_max: int) -> None:
         """Creates a dead-letter topic when it is missing: it refuses what is over its size."""
-        if topic not in self._streams and await self.find_topic(topic) is None:
+        if topic not in self._homes and await self.find_topic(topic) is None:
             source, _, subscription = topic.partition(names.DEAD_MARK)
             policy = TopicPolicy(
                 retain_s=None, dead_of=f"{source}\n{subscription}", max_bytes_refuse=bytes_max
@@ -220,36 +231,29 @@ class NatsCarrier(NatsNotes):
             await self._put_stream(topic, policy)
 
     async def _put_stream(self, topic: str, policy: TopicPolicy) -> None:
-        subject, name = subject_of(topic), safe_name(topic)
-        refuse = policy.max_bytes_refuse
-        if policy.dead_of is not None and refuse is None:
-            refuse = DEAD_BYTES_MAX_DEFAULT
-        age_s = policy.max_age_s or 0
-        config: dict[str, Any] = {
-            "name": name,
-            "subjects": [subject],
-            "retention": "limits",
-            "storage": "file",
-            "num_replicas": self.replicas,
-            "max_age": int(age_s * NANO),
-            "max_bytes": refuse or policy.max_bytes or -1,
-            "discard": "new" if refuse else "old",
-            "duplicate_window": int(min(DEDUP_S, age_s or DEDUP_S) * NANO),
-            "allow_direct": True,
-            "metadata": {NAME: topic, POLICY: json.dumps(msgspec.to_builtins(policy))},
-        }
-        if self.connection.version >= TTL_SINCE:
-            config["allow_msg_ttl"] = True
-        known = await self.find_topic(topic)
-        verb = "CREATE" if known is None else "UPDATE"
-        if known is not None:
-            config["name"] = name = self._streams[topic]
-        await self.connection.api(f"STREAM.{verb}.{name}", **config)
-        self._streams[topic] = name
+        """Makes the stream of a topic, or changes in it what the policy changes."""
+        try:
+            config = (await self._info_of(topic))["config"]
+        except UnknownTopic:
+            has_ttl = self.connection.version >= TTL_SINCE
+            config = made(topic, policy, replicas=self.replicas, has_ttl=has_ttl)
+            await self.connection.api(f"STREAM.CREATE.{config['name']}", **config)
+        else:
+            changed = altered(config, policy)
+            if changed is None:
+                return
+            config = changed
+            if not self._homes[topic].is_only(subject_of(topic)):
+                log.warning(
+                    "the settings of topic %r hold for all subjects of stream %r: %s",
+                    topic, config["name"], ", ".join(config["subjects"]),
+                )  # fmt: skip
+            await self.connection.api(f"STREAM.UPDATE.{config['name']}", **config)
+        self._homes[topic] = stream_in(config)
 
     async def drop_topic(self, topic: str) -> None:
         stream = await self.stream_of(topic)
-        self._streams.pop(topic, None)
+        self._homes.pop(topic, None)
         await self.connection.api(f"STREAM.DELETE.{stream}")
 
     async def list_topics(self) -> list[TopicRow]:
@@ -259,8 +263,13 @@ class NatsCarrier(NatsNotes):
                 continue
             for subject in info["config"].get("subjects") or ():
                 topic = topic_of(subject)
-                if topic is not None:
-                    found.append(_topic_row(topic, info))
+                if topic is None:
+                    continue
+                if stream_in(info["config"]).is_only(subject):
+                    found.append(topic_row(topic, info))
+                    continue
+                row = await self.find_topic(topic)  # with what is counted for its subject
+                found += [row] if row is not None else []
         return found
 
     async def _pages(self, name: str, field: str) -> list[dict[str, Any]]:
@@ -371,25 +380,6 @@ def _consumer(topic: str, policy: SubscriptionPolicy) -> dict[str, Any]:
         "filter_subject": subject_of(topic),
         "replay_policy": "instant",
     }
-
-
-def _topic_row(topic: str, info: dict[str, Any]) -> TopicRow:
-    said = (info["config"].get("metadata") or {}).get(POLICY)
-    policy = msgspec.convert(json.loads(said), TopicPolicy) if said else TopicPolicy()
-    state = info["state"]
-    created = info.get("created", "")
-    return TopicRow(
-        topic, policy, 1, state["messages"], state["bytes"], state["last_seq"], _seconds(created)
-    )
-
-
-def _seconds(text: str) -> float:
-    from datetime import datetime  # noqa: PLC0415
-
-    whole, _, rest = text.rstrip("Z").partition(".")
-    if not whole:
-        return 0.0
-    return datetime.fromisoformat(whole + "+00:00").timestamp() + float(f"0.{rest or 0}")
 
 
 def _subscription_row(topic: str, row: dict[str, Any]) -> SubscriptionRow:

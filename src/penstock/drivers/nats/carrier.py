@@ -22,7 +22,7 @@ from penstock.drivers.foreign.carrier import (
     Traits,
 )
 from penstock.drivers.foreign.envelope import Letter, seal
-from penstock.drivers.nats.connection import Ack, Connection, Row
+from penstock.drivers.nats.connection import Ack, Connection, Row, check_version
 from penstock.drivers.nats.consumers import (
     changed,
     delivery,
@@ -68,7 +68,14 @@ HEADER_SLACK: Final = 512
 
 
 async def connect(address: Address) -> "NatsCarrier":
-    """A connection, proved to work. Raises Unavailable, AccessRefused, Unsupported."""
+    """A connection, proved to work.
+
+    Raises InvalidArgument, Unavailable, AccessRefused, Unsupported.
+    """
+    if address.path.strip("/"):
+        raise InvalidArgument(
+            f"{address.text} has a path; a nats: URL names hosts only, topics are named in calls"
+        )
     carrier = NatsCarrier(address)
     await carrier.open()
     return carrier
@@ -88,10 +95,11 @@ class NatsCarrier(NatsNotes):
         self._has_spared = False
 
     async def open(self) -> None:
-        """Connects, and makes sure that there is JetStream."""
+        """Connects, and makes sure of what is needed there: JetStream, and a version."""
         await self.connection.open()
         try:
-            await self.connection.api("INFO")
+            check_version(self.connection.version, self.connection.text)
+            await self.connection.check_jetstream()
         except BaseException:
             await self.connection.close()
             raise

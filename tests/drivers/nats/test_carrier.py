@@ -10,8 +10,8 @@ import pytest
 import penstock
 from penstock.cli.bench import servers
 from penstock.cli.bench.servers import Server
-from penstock.drivers.nats.carrier import _rfc3339, _seconds
-from penstock.vocabulary.errors import AccessRefused, Unsupported
+from penstock.drivers.nats.carrier import _rfc3339
+from penstock.vocabulary.errors import AccessRefused, InvalidArgument, Unavailable, Unsupported
 from penstock.vocabulary.message import Durability
 from tests.contracts.suites.world import first, nothing, unique
 from tests.servers.fixtures import starting
@@ -115,6 +115,25 @@ def test_expiry_is_the_servers_too(nats_server: Server) -> None:
     asyncio.run(scenario())
 
 
+def test_expiry_is_the_clients_alone_where_the_stream_keeps_none(nats_server: Server) -> None:
+    topic = unique("no-ttl")
+
+    async def scenario() -> None:
+        async with penstock.connect(url_of(nats_server)) as client:
+            await client.open()
+            carrier = client._opened().carrier  # type: ignore[attr-defined]
+            await carrier.connection.api(
+                f"STREAM.CREATE.{topic}-theirs", name=f"{topic}-theirs", subjects=[topic]
+            )
+            await client.publish(topic, b"gone", ttl_s=0.01)
+            await client.publish(topic, b"there", ttl_s=600)
+            await asyncio.sleep(0.02)
+            async with client.subscribe(topic, "s") as deliveries:
+                assert (await first(deliveries)).body == b"there"
+
+    asyncio.run(scenario())
+
+
 def test_full_dead_letters_are_refused(nats_server: Server) -> None:
     topic = unique("full")
 
@@ -151,17 +170,45 @@ def test_wrong_credentials_are_refused_and_never_printed(tmp_path: Path) -> None
         asyncio.run(scenario(server))
 
 
-def test_a_server_without_jetstream_is_named(tmp_path: Path) -> None:
+NO_ACCOUNT = """
+jetstream {{ store_dir: {folder} }}
+accounts {{ A {{ users: [{{user: u, password: p}}] }} }}
+no_auth_user: u
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "said"),
+    [
+        ("", Unsupported, "JetStream is off on this server; start it with 'nats-server -js"),
+        (NO_ACCOUNT, Unsupported, "off for this account; add 'jetstream: enabled'"),
+        (
+            "cluster {{ name: c, listen: '127.0.0.1:-1' }}\n",
+            Unavailable,
+            "no other one of its cluster answers",
+        ),
+    ],
+    ids=["server", "account", "cluster"],
+)
+def test_a_server_without_jetstream_is_named(
+    tmp_path: Path, settings: str, kind: type[Exception], said: str
+) -> None:
     program = servers.program_of("nats", "nats-server")
+    written = tmp_path / "nats.conf"
+    written.write_text(settings.format(folder=tmp_path / "data"), encoding="utf-8")
 
     def make(port: int) -> Server:
-        return Server([str(program), "-a", "127.0.0.1", "-p", str(port)], port, tmp_path)
+        words = [str(program), "-a", "127.0.0.1", "-p", str(port), "-c", str(written)]
+        return Server(words, port, tmp_path)
 
-    with (
-        starting(lambda: make) as server,
-        pytest.raises(penstock.PenstockError, match="could not be reached in 1 s"),
-    ):
-        asyncio.run(_open(f"nats://{server.address}?connect_s=1"))
+    with starting(lambda: make) as server, pytest.raises(kind, match=said):
+        # Final at once, although there were time to try; a cluster is given its time.
+        asyncio.run(_open(f"nats://{server.address}?connect_s={1 if kind is Unavailable else 30}"))
+
+
+def test_a_path_is_refused_before_anything_is_connected() -> None:
+    with pytest.raises(InvalidArgument, match="has a path; a nats: URL names hosts only"):
+        asyncio.run(_open("nats://127.0.0.1:1/orders"))
 
 
 async def _open(url: str) -> None:
@@ -170,5 +217,3 @@ async def _open(url: str) -> None:
 
 def test_times_in_the_words_of_the_server() -> None:
     assert _rfc3339(1_700_000_000.5) == "2023-11-14T22:13:20.500000Z"
-    assert _seconds("2023-11-14T22:13:20.5Z") == 1_700_000_000.5
-    assert _seconds("") == 0.0

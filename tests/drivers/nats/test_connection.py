@@ -11,7 +11,7 @@ from penstock.cli.bench import servers
 from penstock.cli.bench.servers import Server
 from penstock.drivers.foreign.address import parse
 from penstock.drivers.nats import connection as connection_module
-from penstock.drivers.nats.connection import Ack, Connection, Incoming, Row, _Failure
+from penstock.drivers.nats.connection import Ack, Connection, Incoming, Row, _Failure, check_version
 from penstock.vocabulary.errors import (
     AccessRefused,
     DeadLetterFull,
@@ -54,6 +54,14 @@ def test_errors_of_jetstream_become_ours(code: int, number: int, kind: type[Exce
     found = connection().failure(_Failure(code=code, err_code=number, description="why"))
     assert type(found) is kind
     assert found.details["err_code"] == number
+
+
+def test_a_server_that_is_too_old_is_refused_by_its_version() -> None:
+    for version in ((2, 10), (2, 11), (3, 0)):
+        check_version(version, "nats://h")
+    for version in ((2, 9), (1, 99)):
+        with pytest.raises(Unsupported, match=rf"nats-server {version[0]}\.{version[1]}; 2\.10 or"):
+            check_version(version, "nats://h")
 
 
 def test_status_messages_are_told_from_data() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.drivers.nats.subjects import NAME_BYTES_MAX, safe_name, subject_of, topic_of
+from penstock.drivers.nats.subjects import NAME_BYTES_MAX, covers, safe_name, subject_of, topic_of
 
 NAMES = st.text(st.sampled_from("ab%$.:/é-" + string.digits), min_size=1, max_size=12)
 
@@ -48,3 +48,14 @@ def test_a_long_name_ends_in_a_hash() -> None:
     one, other = "x" * 300 + "1", "x" * 300 + "2"
     assert len(safe_name(one)) == NAME_BYTES_MAX
     assert safe_name(one) != safe_name(other)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "expected"),
+    [
+        ("a.b", "a.b", True), ("a.*", "a.b", True), (">", "a.b", True), ("a.>", "a.b.c", True),
+        ("a.>", "a", False), ("a.*", "a.b.c", False), ("a", "b", False), ("a.b", "a", False),
+    ],
+)  # fmt: skip
+def test_what_a_pattern_means(pattern: str, subject: str, expected: bool) -> None:
+    assert covers(pattern, subject) is expected

@@ -1,6 +1,6 @@
 """A connection to NATS JetStream: streams, consumers, and what is sent."""
 
-import json
+import logging
 from collections.abc import Callable, Sequence
 from math import ceil
 from time import time
@@ -22,31 +22,44 @@ from penstock.drivers.foreign.carrier import (
     Traits,
 )
 from penstock.drivers.foreign.envelope import Letter, seal
-from penstock.drivers.nats.connection import Ack, Connection, Row
+from penstock.drivers.nats.connection import Ack, Connection, Row, check_version
+from penstock.drivers.nats.consumers import (
+    changed,
+    delivery,
+    durable,
+    full_name,
+    is_of,
+    plain_name,
+    subscription_row,
+)
 from penstock.drivers.nats.feed import SPARED, NatsFeed
 from penstock.drivers.nats.notes import NOTES_STREAM, NatsNotes
+from penstock.drivers.nats.streams import (
+    NANO,
+    Stream,
+    altered,
+    made,
+    stream_in,
+    topic_row,
+)
 from penstock.drivers.nats.subjects import safe_name, subject_of, topic_of
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
     InvalidArgument,
     PenstockError,
     PositionNotHeld,
+    UnknownSubscription,
     UnknownTopic,
+    Unsupported,
 )
-from penstock.vocabulary.limits import (
-    BODY_BYTES_MAX,
-    DEAD_BYTES_MAX_DEFAULT,
-    DEDUP_S,
-    MEMBER_IDLE_S_MAX,
-)
+from penstock.vocabulary.limits import BODY_BYTES_MAX
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 
-NANO: Final = 1_000_000_000
+log = logging.getLogger("penstock.drivers")
+
 MESSAGE_ID: Final = "Nats-Msg-Id"
 MESSAGE_TTL: Final = "Nats-TTL"
 TTL_SINCE: Final = (2, 11)
-POLICY: Final = "penstock-policy"
-NAME: Final = "penstock-name"
 SPARED_STREAM: Final = "penstock-spared"
 SPARED_S: Final = 7 * 24 * 3600
 EPHEMERAL_S: Final = 60
@@ -55,7 +68,14 @@ HEADER_SLACK: Final = 512
 
 
 async def connect(address: Address) -> "NatsCarrier":
-    """A connection, proved to work. Raises Unavailable, AccessRefused, Unsupported."""
+    """A connection, proved to work.
+
+    Raises InvalidArgument, Unavailable, AccessRefused, Unsupported.
+    """
+    if address.path.strip("/"):
+        raise InvalidArgument(
+            f"{address.text} has a path; a nats: URL names hosts only, topics are named in calls"
+        )
     carrier = NatsCarrier(address)
     await carrier.open()
     return carrier
@@ -70,15 +90,16 @@ class NatsCarrier(NatsNotes):
         self.capabilities = capabilities.NATS
         self.connection = Connection(address)
         self.replicas = int(address.options.get("replicas", 1))
-        self._streams: dict[str, str] = {}
+        self._homes: dict[str, Stream] = {}
         """Topic → the stream that has its subject."""
         self._has_spared = False
 
     async def open(self) -> None:
-        """Connects, and makes sure that there is JetStream."""
+        """Connects, and makes sure of what is needed there: JetStream, and a version."""
         await self.connection.open()
         try:
-            await self.connection.api("INFO")
+            check_version(self.connection.version, self.connection.text)
+            await self.connection.check_jetstream()
         except BaseException:
             await self.connection.close()
             raise
@@ -96,29 +117,35 @@ class NatsCarrier(NatsNotes):
         letters: Sequence[Letter],
         sender: Sender | None,  # noqa: ARG002
     ) -> list[Placed]:
-        return _placed(await self.connection.store(subject_of(topic), self._rows(letters)))
+        rows = self._rows(await self.home_of(topic), topic, letters)
+        return _placed(await self.connection.store(subject_of(topic), rows))
 
     def post(
         self, topic: str, letters: Sequence[Letter], sender: Sender,  # noqa: ARG002
         told: Callable[[Outcome], None],
     ) -> bool:  # fmt: skip
         """Begins to send; the outcome is told on the loop."""
+        home = self._homes.get(topic)
+        if home is None:
+            return False
 
         def tell(outcome: list[Ack] | PenstockError) -> None:
             told(outcome if isinstance(outcome, PenstockError) else _placed(outcome))
 
-        self.connection.post(subject_of(topic), self._rows(letters), tell)
+        self.connection.post(subject_of(topic), self._rows(home, topic, letters), tell)
         return True
 
-    def _rows(self, letters: Sequence[Letter]) -> list[Row]:
+    @staticmethod
+    def _rows(home: Stream, topic: str, letters: Sequence[Letter]) -> list[Row]:
         rows: list[Row] = []
+        is_only = home.is_only(subject_of(topic))
         for letter in letters:
             headers = seal(letter)
             if letter.dedup:
-                headers[MESSAGE_ID] = (
-                    letter.dedup if letter.dedup.isascii() else headers["penstock-id"]
-                )
-            if letter.expires_at and self.connection.version >= TTL_SINCE:
+                known = letter.dedup if letter.dedup.isascii() else headers["penstock-id"]
+                # A stream looks at the ids of all its subjects together; ours are a topic's.
+                headers[MESSAGE_ID] = known if is_only else f"{known} {safe_name(topic)}"
+            if letter.expires_at and home.has_ttl:
                 headers[MESSAGE_TTL] = f"{max(1, ceil(letter.expires_at / 1000 - time()))}s"
             rows.append((letter.body or b"", headers))
         return rows
@@ -131,7 +158,7 @@ class NatsCarrier(NatsNotes):
             consumer = f"penstock-{uuid4().hex}"
             await self.make_ephemeral(seat, stream, consumer, None)
         else:
-            consumer = safe_name(seat.subscription)
+            consumer, _ = await self.consumer_of(seat.topic, seat.subscription)
         feed = NatsFeed(self, seat, stream, consumer)
         await feed.open()
         return feed
@@ -144,7 +171,7 @@ class NatsCarrier(NatsNotes):
         config = {
             "name": consumer,
             "inactive_threshold": EPHEMERAL_S * NANO,
-            **_consumer(seat.topic, seat.policy),
+            **delivery(seat.topic, seat.policy),
             **await self._start(seat.topic, start, is_checked=from_seq is None),
         }
         await self.connection.api(
@@ -179,29 +206,38 @@ class NatsCarrier(NatsNotes):
 
     # -- topics ----------------------------------------------------------------------------------
 
-    async def stream_of(self, topic: str) -> str:
+    async def home_of(self, topic: str) -> Stream:
         """The stream that has a topic's subject. Raises UnknownTopic."""
-        known = self._streams.get(topic)
-        if known is not None:
-            return known
-        answer = await self.connection.api("STREAM.NAMES", subject=subject_of(topic))
+        known = self._homes.get(topic)
+        return known if known is not None else stream_in((await self._info_of(topic))["config"])
+
+    async def stream_of(self, topic: str) -> str:
+        """The name of the stream that has a topic's subject. Raises UnknownTopic."""
+        return (await self.home_of(topic)).name
+
+    async def _info_of(self, topic: str) -> dict[str, Any]:
+        """What the server tells of a topic's stream by now. Raises UnknownTopic."""
+        try:
+            info = await self._asked(topic)
+        except UnknownTopic:
+            self._homes.pop(topic, None)
+            raise
+        self._homes[topic] = stream_in(info["config"])
+        return info
+
+    async def _asked(self, topic: str) -> dict[str, Any]:
+        subject = subject_of(topic)
+        answer = await self.connection.api("STREAM.NAMES", subject=subject)
         found = answer.get("streams")
         if not found:
-            raise UnknownTopic(
-                f"no stream has the subject {subject_of(topic)!r} of topic {topic!r}"
-            )
-        self._streams[topic] = found[0]
-        return str(found[0])
+            raise UnknownTopic(f"no stream has the subject {subject!r} of topic {topic!r}")
+        return await self.connection.api(f"STREAM.INFO.{found[0]}", subjects_filter=subject)
 
     async def find_topic(self, topic: str) -> TopicRow | None:
-        self._streams.pop(topic, None)
         try:
-            stream = await self.stream_of(topic)
-            info = await self.connection.api(f"STREAM.INFO.{stream}")
+            return topic_row(topic, await self._info_of(topic))
         except UnknownTopic:
-            self._streams.pop(topic, None)
             return None
-        return _topic_row(topic, info)
 
     async def put_topic(self, topic: str, partitions: int, policy: TopicPolicy) -> None:
         capabilities.check_topic_policy(
@@ -212,7 +248,7 @@ class NatsCarrier(NatsNotes):
 
     async def ensure_dead(self, topic: str, bytes_max: int) -> None:
         """Creates a dead-letter topic when it is missing: it refuses what is over its size."""
-        if topic not in self._streams and await self.find_topic(topic) is None:
+        if topic not in self._homes and await self.find_topic(topic) is None:
             source, _, subscription = topic.partition(names.DEAD_MARK)
             policy = TopicPolicy(
                 retain_s=None, dead_of=f"{source}\n{subscription}", max_bytes_refuse=bytes_max
@@ -220,37 +256,37 @@ class NatsCarrier(NatsNotes):
             await self._put_stream(topic, policy)
 
     async def _put_stream(self, topic: str, policy: TopicPolicy) -> None:
-        subject, name = subject_of(topic), safe_name(topic)
-        refuse = policy.max_bytes_refuse
-        if policy.dead_of is not None and refuse is None:
-            refuse = DEAD_BYTES_MAX_DEFAULT
-        age_s = policy.max_age_s or 0
-        config: dict[str, Any] = {
-            "name": name,
-            "subjects": [subject],
-            "retention": "limits",
-            "storage": "file",
-            "num_replicas": self.replicas,
-            "max_age": int(age_s * NANO),
-            "max_bytes": refuse or policy.max_bytes or -1,
-            "discard": "new" if refuse else "old",
-            "duplicate_window": int(min(DEDUP_S, age_s or DEDUP_S) * NANO),
-            "allow_direct": True,
-            "metadata": {NAME: topic, POLICY: json.dumps(msgspec.to_builtins(policy))},
-        }
-        if self.connection.version >= TTL_SINCE:
-            config["allow_msg_ttl"] = True
-        known = await self.find_topic(topic)
-        verb = "CREATE" if known is None else "UPDATE"
-        if known is not None:
-            config["name"] = name = self._streams[topic]
-        await self.connection.api(f"STREAM.{verb}.{name}", **config)
-        self._streams[topic] = name
+        """Makes the stream of a topic, or changes in it what the policy changes."""
+        try:
+            config = (await self._info_of(topic))["config"]
+        except UnknownTopic:
+            has_ttl = self.connection.version >= TTL_SINCE
+            config = made(topic, policy, replicas=self.replicas, has_ttl=has_ttl)
+            await self.connection.api(f"STREAM.CREATE.{config['name']}", **config)
+        else:
+            wanted = altered(config, policy)
+            if wanted is None:
+                return
+            config = wanted
+            if not self._homes[topic].is_only(subject_of(topic)):
+                log.warning(
+                    "the settings of topic %r hold for all subjects of stream %r: %s",
+                    topic, config["name"], ", ".join(config["subjects"]),
+                )  # fmt: skip
+            await self.connection.api(f"STREAM.UPDATE.{config['name']}", **config)
+        self._homes[topic] = stream_in(config)
 
     async def drop_topic(self, topic: str) -> None:
-        stream = await self.stream_of(topic)
-        self._streams.pop(topic, None)
-        await self.connection.api(f"STREAM.DELETE.{stream}")
+        stream = stream_in((await self._info_of(topic))["config"])
+        if not stream.is_only(subject_of(topic)):
+            raise Unsupported(
+                f"topic {topic!r} is one of several in stream {stream.name!r}, which has "
+                f"{', '.join(stream.subjects)}: nats: URLs delete a topic with its stream, and "
+                "would delete the others too; delete its subscriptions, or delete the stream with "
+                "the tools of NATS"
+            )
+        self._homes.pop(topic, None)
+        await self.connection.api(f"STREAM.DELETE.{stream.name}")
 
     async def list_topics(self) -> list[TopicRow]:
         found: list[TopicRow] = []
@@ -259,8 +295,13 @@ class NatsCarrier(NatsNotes):
                 continue
             for subject in info["config"].get("subjects") or ():
                 topic = topic_of(subject)
-                if topic is not None:
-                    found.append(_topic_row(topic, info))
+                if topic is None:
+                    continue
+                if stream_in(info["config"]).is_only(subject):
+                    found.append(topic_row(topic, info))
+                    continue
+                row = await self.find_topic(topic)  # with what is counted for its subject
+                found += [row] if row is not None else []
         return found
 
     async def _pages(self, name: str, field: str) -> list[dict[str, Any]]:
@@ -274,50 +315,69 @@ class NatsCarrier(NatsNotes):
 
     # -- subscriptions ---------------------------------------------------------------------------
 
+    async def consumer_of(self, topic: str, subscription: str) -> tuple[str, dict[str, Any] | None]:
+        """The name of a subscription's consumer, and its configuration; None = it is not there.
+
+        Raises UnknownTopic.
+        """
+        stream = await self.home_of(topic)
+        plain, full = plain_name(subscription), full_name(topic, subscription)
+        is_free = True
+        for name in (plain, full):
+            try:
+                info = await self.connection.api(f"CONSUMER.INFO.{stream.name}.{name}")
+            except UnknownSubscription:
+                continue
+            if is_of(info["config"], stream, topic):
+                return name, info["config"]
+            is_free = False
+        return plain if is_free and stream.is_only(subject_of(topic)) else full, None
+
     async def list_subscriptions(self, topic: str) -> list[SubscriptionRow]:
         try:
-            stream = await self.stream_of(topic)
-            rows = await self._pages(f"CONSUMER.LIST.{stream}", "consumers")
+            stream = await self.home_of(topic)
+            rows = await self._pages(f"CONSUMER.LIST.{stream.name}", "consumers")
         except UnknownTopic:
             return []
-        return [_subscription_row(topic, row) for row in rows if row["config"].get("durable_name")]
+        return [
+            subscription_row(topic, row)
+            for row in rows
+            if row["config"].get("durable_name") and is_of(row["config"], stream, topic)
+        ]
 
     async def put_subscription(
         self, topic: str, name: str, policy: SubscriptionPolicy, start: Any
     ) -> None:
-        stream, consumer = await self.stream_of(topic), safe_name(name)
+        stream = await self.stream_of(topic)
+        consumer, known = await self.consumer_of(topic, name)
         if start is None:
-            info = await self.connection.api(f"CONSUMER.INFO.{stream}.{consumer}")
-            config = {**info["config"], **_consumer(topic, policy)}
-            config["metadata"] = {NAME: name, POLICY: json.dumps(msgspec.to_builtins(policy))}
             await self.connection.api(
-                f"CONSUMER.CREATE.{stream}.{consumer}", stream_name=stream, config=config,
-                action="update",
+                f"CONSUMER.CREATE.{stream}.{consumer}", stream_name=stream, action="update",
+                config=changed(_found(topic, name, known), name, policy),
             )  # fmt: skip
             return
         config = {
-            "name": consumer,
-            "durable_name": consumer,
-            **_consumer(topic, policy),
+            **durable(consumer, topic, name, policy),
             **await self._start(topic, start, is_checked=True),
-            "metadata": {NAME: name, POLICY: json.dumps(msgspec.to_builtins(policy))},
         }
-        if names.MEMBER_MARK in name:
-            config["inactive_threshold"] = int(MEMBER_IDLE_S_MAX * NANO)
         await self.connection.api(
             f"CONSUMER.CREATE.{stream}.{consumer}", stream_name=stream, config=config
         )
 
     async def drop_subscription(self, topic: str, name: str) -> None:
         stream = await self.stream_of(topic)
-        await self.connection.api(f"CONSUMER.DELETE.{stream}.{safe_name(name)}")
+        consumer, known = await self.consumer_of(topic, name)
+        _found(topic, name, known)
+        await self.connection.api(f"CONSUMER.DELETE.{stream}.{consumer}")
 
     async def seek(self, topic: str, name: str, to: Any) -> None:
         start = await self._start(topic, to, is_checked=True)
-        stream, consumer = await self.stream_of(topic), safe_name(name)
-        info = await self.connection.api(f"CONSUMER.INFO.{stream}.{consumer}")
+        stream = await self.stream_of(topic)
+        consumer, known = await self.consumer_of(topic, name)
         config = {
-            key: value for key, value in info["config"].items() if not key.startswith("opt_start")
+            key: value
+            for key, value in _found(topic, name, known).items()
+            if not key.startswith("opt_start")
         }
         await self.connection.api(f"CONSUMER.DELETE.{stream}.{consumer}")
         await self.connection.api(
@@ -362,47 +422,7 @@ def _rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def _consumer(topic: str, policy: SubscriptionPolicy) -> dict[str, Any]:
-    return {
-        "ack_policy": "explicit",
-        "ack_wait": max(1, int(policy.lease_s * NANO)),
-        "max_deliver": -1,
-        "max_ack_pending": -1,
-        "filter_subject": subject_of(topic),
-        "replay_policy": "instant",
-    }
-
-
-def _topic_row(topic: str, info: dict[str, Any]) -> TopicRow:
-    said = (info["config"].get("metadata") or {}).get(POLICY)
-    policy = msgspec.convert(json.loads(said), TopicPolicy) if said else TopicPolicy()
-    state = info["state"]
-    created = info.get("created", "")
-    return TopicRow(
-        topic, policy, 1, state["messages"], state["bytes"], state["last_seq"], _seconds(created)
-    )
-
-
-def _seconds(text: str) -> float:
-    from datetime import datetime  # noqa: PLC0415
-
-    whole, _, rest = text.rstrip("Z").partition(".")
-    if not whole:
-        return 0.0
-    return datetime.fromisoformat(whole + "+00:00").timestamp() + float(f"0.{rest or 0}")
-
-
-def _subscription_row(topic: str, row: dict[str, Any]) -> SubscriptionRow:
-    config = row["config"]
-    metadata = config.get("metadata") or {}
-    said = metadata.get(POLICY)
-    policy = (
-        msgspec.convert(json.loads(said), SubscriptionPolicy)
-        if said
-        else SubscriptionPolicy(lease_s=config.get("ack_wait", 30 * NANO) / NANO)
-    )
-    consumers = [f"pull-{number}" for number in range(1, row.get("num_waiting", 0) + 1)]
-    return SubscriptionRow(
-        topic, metadata.get(NAME, config["durable_name"]), policy, consumers,
-        row.get("num_pending"), row.get("num_ack_pending"), None,
-    )  # fmt: skip
+def _found(topic: str, name: str, config: dict[str, Any] | None) -> dict[str, Any]:
+    if config is None:
+        raise UnknownSubscription(f"topic {topic!r} has no subscription {name!r}")
+    return config

@@ -47,6 +47,12 @@ RECONNECT_S: Final = 0.1
 TURNS_MAX: Final = 100_000
 """Turns of the loop in which what arrived is handed over."""
 NO_RESPONDERS: Final = "503"
+VERSION_LEAST: Final = (2, 10)
+"""The first that keeps metadata of streams and consumers, and updates a consumer on demand."""
+TURN_ON: Final = (
+    "start it with 'nats-server -js -sd FOLDER', or with a block 'jetstream { store_dir: FOLDER }' "
+    "in its configuration"
+)
 STATUS: Final = "Status"
 
 STREAM_NOT_FOUND: Final = 10059
@@ -64,6 +70,15 @@ _KINDS: Final[dict[int, type[PenstockError]]] = {
     10008: Unavailable,  # JetStream is temporarily unavailable
     10009: Unavailable,  # no leader
 }
+
+
+def check_version(found: tuple[int, int], text: str) -> None:
+    """Raises Unsupported for a server that cannot keep what is asked of it."""
+    if found < VERSION_LEAST:
+        raise Unsupported(
+            f"{text} is nats-server {found[0]}.{found[1]}; {VERSION_LEAST[0]}.{VERSION_LEAST[1]} "
+            "or newer is needed: older ones forget the settings of topics and subscriptions"
+        )
 
 
 class Incoming(NamedTuple):
@@ -124,6 +139,11 @@ class Connection:
         """Major and minor version of the server."""
         found = self._nats.connected_server_version
         return found.major, found.minor
+
+    @property
+    def text(self) -> str:
+        """The URL without credentials."""
+        return self._address.text
 
     @property
     def payload_max(self) -> int:
@@ -269,6 +289,26 @@ class Connection:
         return answer
 
     # -- JetStream -------------------------------------------------------------------------------
+
+    async def check_jetstream(self) -> None:
+        """Raises Unsupported when there is no JetStream, Unavailable when it may come yet."""
+        try:
+            await self.api("INFO")
+        except Unsupported as error:
+            raise Unsupported(
+                f"{error}: it is off for this account; add 'jetstream: enabled' to the account in "
+                "the configuration of the server"
+            ) from error
+        except Unavailable as error:
+            said = self._nats._server_info  # noqa: SLF001 - has no other name
+            if said.get("jetstream"):
+                raise
+            if said.get("cluster"):
+                raise Unavailable(
+                    f"{self.text}: JetStream is off on this server, and no other one of its "
+                    f"cluster answers for it; {TURN_ON}"
+                ) from error
+            raise Unsupported(f"{self.text}: JetStream is off on this server; {TURN_ON}") from error
 
     async def api(self, name: str, /, **question: Any) -> dict[str, Any]:
         """Asks JetStream. Raises UnknownTopic, UnknownSubscription, Unavailable and others."""

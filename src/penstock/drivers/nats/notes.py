@@ -4,8 +4,9 @@ import base64
 from typing import Any, Final
 
 from penstock.drivers.foreign.envelope import Letter
+from penstock.drivers.nats.consumers import full_name, plain_name
 from penstock.drivers.nats.look import PAGE, Looking
-from penstock.drivers.nats.subjects import safe_name
+from penstock.drivers.nats.subjects import safe_name, subject_of
 from penstock.vocabulary.errors import InvalidArgument, PenstockError, PositionNotHeld, UnknownTopic
 
 NOTES: Final = "$penstock.readers"
@@ -22,7 +23,10 @@ class NatsNotes(Looking):
     replicas = 1
 
     async def _subject(self, topic: str, name: str) -> str:
-        return f"{NOTES}.{await self.stream_of(topic)}.{safe_name(name)}"
+        """The note of a reader; in a stream of several topics it is named with its topic."""
+        home = await self.home_of(topic)
+        is_own = home.name == safe_name(topic) or home.is_only(subject_of(topic))
+        return f"{NOTES}.{home.name}.{plain_name(name) if is_own else full_name(topic, name)}"
 
     async def read_note(self, topic: str, name: str) -> tuple[bytes | None, Any]:
         subject = await self._subject(topic, name)
@@ -84,10 +88,9 @@ class NatsNotes(Looking):
 
     async def _first_since(self, topic: str, first: int, end: int, at_ms: int) -> int:
         """The first number that was stored at or after a time, found by halving."""
-        stream = await self.stream_of(topic)
         while first < end:
             middle = (first + end) // 2
-            page = await self._page(stream, topic, middle, 1)
+            page = await self._page(topic, middle, 1)
             if not page or page[0].published_at >= at_ms:
                 end = middle
             else:
@@ -100,6 +103,13 @@ class NatsNotes(Looking):
     ) -> int:
         state = await self._state(topic)
         end = int(state["last_seq"]) + 1
+        if not (await self.home_of(topic)).is_only(subject_of(topic)):
+            # Numbers of other topics lie between: the range begins where this one goes on.
+            page = await self._page(topic, start, 1)
+            if not page:
+                return start
+            assert page[0].offset is not None
+            start = page[0].offset
         if max_messages is not None:
             end = min(end, start + max_messages)
         if max_bytes is not None and state["messages"]:
@@ -118,8 +128,7 @@ class NatsNotes(Looking):
             )
         found: list[Letter] = []
         size = 0
-        stream = await self.stream_of(topic)
-        for letter in await self._page(stream, topic, start, min(PAGE, end - start)):
+        for letter in await self._page(topic, start, min(PAGE, end - start)):
             assert letter.offset is not None
             if letter.offset >= end or (found and size > bytes_max):
                 break

@@ -45,6 +45,17 @@ def topic_of(subject: str) -> str | None:
     return topic if subject_of(topic) == subject else None
 
 
+def covers(pattern: str, subject: str) -> bool:
+    """True when a subject is among those a pattern with `*` and `>` means."""
+    wanted, tokens = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">" and len(tokens) >= len(wanted):
+        wanted = wanted[:-1]
+        tokens = tokens[: len(wanted)]
+    return len(wanted) == len(tokens) and all(
+        each in ("*", token) for each, token in zip(wanted, tokens, strict=True)
+    )
+
+
 def _token(mark: str, level: str) -> str:
     return mark + level.replace("%", "%25") or EMPTY
 

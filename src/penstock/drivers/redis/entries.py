@@ -8,7 +8,7 @@ import msgspec
 from penstock.drivers.foreign.carrier import Placed, Sender
 from penstock.drivers.foreign.envelope import Letter, seal, unseal
 from penstock.drivers.redis import scripts
-from penstock.vocabulary.errors import InvalidName
+from penstock.vocabulary.errors import InvalidArgument, InvalidName
 from penstock.vocabulary.limits import DEDUP_S, PUBLISHER_IDLE_S_MAX
 
 OWN: Final = "$penstock"
@@ -149,6 +149,26 @@ def place_before(place: tuple[int, int]) -> str:
     if number:
         return f"{milliseconds}-{number - 1}"
     return f"{milliseconds - 1}-{SEQUENCE_MAX}" if milliseconds else "0-0"
+
+
+def start_of(start: Any) -> tuple[str, str]:
+    """The id after which a group begins, and the position that must be held for it, or nothing.
+
+    Raises InvalidArgument.
+    """
+    if start == "earliest":
+        return "0", ""
+    if start == "latest":
+        return "$", ""
+    if isinstance(start, int | float) and not isinstance(start, bool):
+        return f"{max(0, int(start * 1000) - 1)}-{SEQUENCE_MAX}", ""
+    milliseconds, mark, number = str(start).partition("-")
+    if not (mark and milliseconds.isdecimal() and number.isdecimal()):
+        raise InvalidArgument(
+            f"start {start!r} is neither 'earliest', 'latest', Unix seconds nor a position "
+            "such as '1700000000000-0'"
+        )
+    return place_before((int(milliseconds), int(number))), str(start)
 
 
 def why_of(said: str) -> str:

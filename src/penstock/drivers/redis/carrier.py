@@ -465,7 +465,7 @@ def _connection_options(address: Address) -> dict[str, Any]:
         "password": address.password, "socket_connect_timeout": 2.0, "socket_timeout": 10.0,
         "protocol": 2, "retry": Retry(NoBackoff(), 0),  # whoever calls knows what may be repeated
     }  # fmt: skip
-    if address.has_tls or address.scheme == "rediss":
+    if address.has_tls:
         options["ssl"] = True
         options["ssl_cert_reqs"] = ssl.CERT_REQUIRED
         for ours, theirs in (("tls_ca", "ssl_ca_certs"), ("tls_cert", "ssl_certfile"),

@@ -174,7 +174,15 @@ class RedisCarrier(RedisNotes):
     async def run(self, script: str, bodies: Sequence[bytes] = (), **arguments: Any) -> Any:
         """Runs a script with these arguments."""
         made = self._script(script)
-        return await self.call(lambda: made(args=[_encode(arguments), *bodies]))
+        words = [_encode(arguments), *bodies]
+        if self._quick is not None:
+            told = self._quick.ask(("EVALSHA", made.sha, 0, *words))
+            answer = problems.NoScriptError() if told is None else await told
+            if not isinstance(answer, Exception):
+                return answer
+            if not isinstance(answer, problems.NoScriptError):
+                raise self._translated(answer) from answer
+        return await self.call(lambda: made(args=words))
 
     def _script(self, script: str) -> Any:
         made = self._scripts.get(script)

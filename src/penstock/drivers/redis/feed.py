@@ -12,10 +12,9 @@ from penstock.drivers.redis import scripts
 from penstock.drivers.redis.entries import (
     OWN,
     bodies_of,
-    entries_of,
     flat,
+    letters_read,
     opened,
-    paired,
     subscriptions_key,
     text,
     why_of,
@@ -42,6 +41,7 @@ class RedisFeed:
         self._lease_ms = max(1, int(seat.policy.lease_s * 1000))
         self._is_once = seat.policy.qos == 0
         self._redis = carrier.client()
+        self._redis.set_response_callback("XREADGROUP", _as_it_came)
         self._where: dict[str, Any] = {"stream": seat.topic, "group": group, "consumer": consumer}
         self._lease: dict[str, Any] = {
             "policies": subscriptions_key(seat.topic), "usual": LEASE_S_DEFAULT,
@@ -72,7 +72,7 @@ class RedisFeed:
                 scripts.CLAIM, **self._where, **self._lease, count=min(count, 1000)
             )
             if rows:
-                return [opened(text(id), paired(flat), tried) for id, tried, flat in rows]
+                return [opened(text(id), fields, tried) for id, tried, fields in rows]
         until = min(self._claim_at, self._dues[0]) if self._dues else self._claim_at
         wait_ms = max(1, int((until - time.monotonic()) * 1000))
         answer = await self._carrier.call(
@@ -82,7 +82,7 @@ class RedisFeed:
                 self._seat.topic, ">",
             )
         )  # fmt: skip
-        return [opened(text(id), fields, 1) for id, fields in entries_of(answer)]
+        return letters_read(answer)
 
     async def settle(self, letters: Sequence[Letter]) -> list[Refused]:
         listed = [(letter.position, letter.attempt) for letter in letters]
@@ -120,18 +120,18 @@ class RedisFeed:
     async def _decide(
         self, script: str, meant: Sequence[Letter], **arguments: Any
     ) -> list[Refused]:
-        tried = {letter.position for letter in meant}
         try:
             answer = await self._carrier.run(script, **self._where, **arguments)
         except Unavailable:
-            self._tried |= tried
+            self._tried.update(letter.position for letter in meant)
             raise
         refused = [
             Refused(meant[at], why_of(text(why)))
             for at, why in answer
             if not (text(why) == "gone" and meant[at].position in self._tried)
         ]
-        self._tried -= tried
+        if self._tried:
+            self._tried.difference_update(letter.position for letter in meant)
         return refused
 
     async def close(self) -> None:
@@ -143,3 +143,8 @@ class RedisFeed:
                 is_ephemeral=self._seat.subscription is None,
             )  # fmt: skip
             await self._carrier.trim(self._seat.topic, is_due=True)
+
+
+def _as_it_came(answer: Any, **_options: Any) -> Any:
+    """In place of what the SDK makes of an answer: a dict for each entry."""
+    return answer

@@ -264,7 +264,7 @@ def test_scripts_the_server_forgot_and_their_errors_are_the_same_either_way(
 
     async def scenario() -> None:
         carrier, topic = await connect(parse(url_of(redis_server()), 6379, {})), unique("either")
-        wrong = {"stream": topic, "group": "s", "key": "k", "policy": "{}"}
+        wrong: dict[str, Any] = {"stream": topic, "group": "s", "key": "k", "policy": "{}"}
         for _ in range(2):
             with pytest.raises(UnknownSubscription):
                 await carrier.run(keeping.ALTER, **wrong)

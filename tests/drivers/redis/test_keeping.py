@@ -184,6 +184,33 @@ def test_two_clients_that_make_or_change_a_topic_at_once_lose_nothing(redis_serv
     asyncio.run(scenario())
 
 
+def test_settings_are_written_over_those_that_were_read_only(redis_server: Redis) -> None:
+    server, topic = redis_server(), unique("swap")
+
+    async def scenario() -> None:
+        async with carrier_of(server) as one, carrier_of(server) as other:
+            assert await one.swap_topic(topic, 1, TopicPolicy(), None)
+            assert not await other.swap_topic(topic, 1, TopicPolicy(replay_s=1), None)
+            before = await one.find_topic(topic)
+            await other.put_topic(topic, 1, TopicPolicy(replay_s=2))
+            assert not await one.swap_topic(topic, 1, TopicPolicy(replay_s=3), before)
+            # Settings spelled in another way, or that are not known yet, are no other settings.
+            row = '{"policy": {"replay_s": 2, "keep_last": 0, "newer": 1}, "created_at": 5}'
+            await one.redis.hset("$penstock:topics", topic, row)
+            assert await one.swap_topic(
+                topic, 1, TopicPolicy(max_age_s=9), await one.find_topic(topic)
+            )
+            found = await other.find_topic(topic)
+            assert found is not None
+            assert (found.policy, found.created_at) == (TopicPolicy(max_age_s=9), 5)
+            theirs = unique("theirs")
+            aged(server, theirs, 1)
+            assert not await one.swap_topic(theirs, 1, TopicPolicy(), None)
+            assert await one.swap_topic(theirs, 1, TopicPolicy(), await one.find_topic(theirs))
+
+    asyncio.run(scenario())
+
+
 def test_times_are_the_servers(redis_server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client whose clock is days ahead removes nothing early."""
     server, topic = redis_server(), unique("clock")

@@ -315,12 +315,11 @@ class RedisCarrier(RedisNotes):
         )
         said = text(await self.call(lambda: self.redis.hget(TOPICS, topic)) or b"")
         known = json.loads(said) if said else {}
-        is_set = before is not None and before.is_set
-        if bool(said) != is_set or (
-            before is not None and is_set and known.get("policy", {}) != _plain(before.policy)
-        ):
+        found = msgspec.convert(known.get("policy", {}), TopicPolicy) if said else None
+        if found != (before.policy if before is not None and before.is_set else None):
             return False
-        row = {"policy": _plain(policy), "created_at": known.get("created_at") or time.time()}
+        made = known.get("created_at") or time.time()
+        row = {"policy": msgspec.to_builtins(policy), "created_at": made}
         done = await self.run(
             keeping.SWAP, key=TOPICS, stream=topic, before=said, after=json.dumps(row),
             is_new=before is None,
@@ -457,10 +456,6 @@ _ANSWERS: Final[dict[str, type[PenstockError]]] = {
     "WRONGPASS": AccessRefused,
     "NOPERM": AccessRefused,
 }
-
-
-def _plain(policy: TopicPolicy) -> dict[str, Any]:
-    return cast("dict[str, Any]", msgspec.to_builtins(policy))
 
 
 def _connection_options(address: Address) -> dict[str, Any]:

@@ -50,8 +50,7 @@ end
 """
 
 SEND_ONE: Final = (
-    ENSURE
-    + """
+    """
 local stream, sender, seen, epoch = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local sequence = tonumber(ARGV[5])
 if sender ~= '' then
@@ -70,6 +69,9 @@ if seen ~= '' then id = redis.call('GET', seen) end
 if not id then
   id, state = redis.call('XADD', stream, 'NOMKSTREAM', '*', unpack(ARGV, 8)), 0
   if not id then
+"""
+    + ENSURE
+    + """
     ensure(stream)
     id = redis.call('XADD', stream, '*', unpack(ARGV, 8))
   end

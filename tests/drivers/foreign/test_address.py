@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.drivers.foreign.address import Address, parse, without_credentials
+from penstock.drivers.foreign.address import Address, check_tls, parse, without_credentials
 from penstock.vocabulary.errors import InvalidArgument
 
 OPTIONS: dict[str, type] = {"replicas": int, "name": str}
@@ -55,3 +55,11 @@ def test_a_wrong_url_is_named_without_its_credentials(url: str, said: str) -> No
 
 def test_a_url_without_ports_is_shown_without_them() -> None:
     assert parse("pubsub://project", 0, {}).text == "pubsub://project"
+
+
+def test_a_scheme_that_means_tls_and_a_word_against_it_are_refused() -> None:
+    assert parse("rediss://h", 6379, {}).has_tls
+    check_tls(parse("rediss://h?tls=true", 6379, {}))
+    check_tls(parse("redis://h?tls=false", 6379, {}))
+    with pytest.raises(InvalidArgument, match="tls=false, and rediss:// is TLS: write redis://"):
+        check_tls(parse("rediss://me:secret@h?tls=false", 6379, {}))

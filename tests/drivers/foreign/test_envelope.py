@@ -117,3 +117,16 @@ def test_copies_are_told_apart_by_their_numbers() -> None:
     assert [each.dedup for each in letters_of(encode_columns(columns), bytes(16), 3, 7)] == [
         "same", "same",
     ]  # fmt: skip
+
+
+def test_neighbours_that_are_alike_go_together() -> None:
+    def of(partition: int, attempt: int) -> envelope.Letter:
+        return envelope.Letter(body=b"xy", id="1", partition=partition, attempt=attempt)
+
+    assert list(envelope.alike([])) == []
+    same = [of(1, 2), of(1, 2)]
+    assert list(envelope.alike(same)) == [(1, 2, same)]
+    mixed = [*same, of(0, 2), of(0, 1), of(1, 2)]
+    found = [(where, tried, len(part)) for where, tried, part in envelope.alike(mixed)]
+    assert found == [(1, 2, 2), (0, 2, 1), (0, 1, 1), (1, 2, 1)]
+    assert envelope.bytes_of([*same, envelope.Letter(body=None, id="2")]) == 4

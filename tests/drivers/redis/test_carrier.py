@@ -14,6 +14,7 @@ from penstock.cli.bench.servers import Server
 from penstock.drivers.foreign.address import parse
 from penstock.drivers.foreign.carrier import Sender
 from penstock.drivers.foreign.envelope import Letter
+from penstock.drivers.redis import keeping
 from penstock.drivers.redis.carrier import RedisCarrier, connect
 from penstock.vocabulary.errors import (
     AccessRefused,
@@ -23,6 +24,7 @@ from penstock.vocabulary.errors import (
     PublisherFenced,
     StorageError,
     Unavailable,
+    UnknownSubscription,
     Unsupported,
 )
 from penstock.vocabulary.message import Durability
@@ -250,6 +252,25 @@ def test_one_letter_and_many_are_told_apart_by_the_same_rules(
         (third,) = await carrier.send(topic, [given], None)
         assert [each.is_duplicate for each in (first_place, again, third)] == [False, True, True]
         assert first_place.position == again.position == third.position
+        await carrier.close()
+
+    asyncio.run(scenario())
+
+
+def test_scripts_the_server_forgot_and_their_errors_are_the_same_either_way(
+    redis_server: Callable[..., Server],
+) -> None:
+    """A script goes over the quick connection as soon as there is one, else over the pool."""
+
+    async def scenario() -> None:
+        carrier, topic = await connect(parse(url_of(redis_server()), 6379, {})), unique("either")
+        wrong: dict[str, Any] = {"stream": topic, "group": "s", "key": "k", "policy": "{}"}
+        for _ in range(2):
+            with pytest.raises(UnknownSubscription):
+                await carrier.run(keeping.ALTER, **wrong)
+            await until(lambda: asyncio.sleep(0, carrier._quick._connection), "the connection")  # type: ignore[union-attr]
+        await carrier.redis.script_flush()
+        assert await carrier.run(keeping.TRIM, stream=topic, retain=1, page=1) == 0
         await carrier.close()
 
     asyncio.run(scenario())

@@ -25,11 +25,18 @@ def test_an_entry_of_another_program_is_never_swallowed() -> None:
     assert found.id == "5-0"
 
 
-def test_answers_of_both_protocols_are_read() -> None:
+def test_the_short_way_for_plain_entries_finds_the_same() -> None:
+    for name in (b"p-1-2", b"\xff", "ä".encode()):
+        fields = [b"body", b"x", b"penstock-id", name]
+        again = [*fields, b"penstock-attempts", b"0"]  # which says nothing
+        assert entries.opened("5-1", fields, 2) == entries.opened("5-1", again, 2)
+
+
+def test_an_answer_is_read_without_what_was_deleted() -> None:
     rows = [[b"s", [[b"1-0", [b"body", b"x"]], [b"2-0", None]]]]
-    assert entries.entries_of(rows) == [(b"1-0", {b"body": b"x"})]
-    assert entries.entries_of({b"s": [[(b"1-0", {b"body": b"x"})]]}) == [(b"1-0", {b"body": b"x"})]
-    assert entries.entries_of(None) == []
+    [letter] = entries.letters_read(rows)
+    assert (letter.position, letter.body, letter.attempt) == ("1-0", b"x", 1)
+    assert entries.letters_read(None) == []
 
 
 def test_places() -> None:

@@ -107,6 +107,22 @@ def test_closing_tells_whoever_waits(redis_server: Redis) -> None:
     asyncio.run(scenario())
 
 
+def test_a_question_nobody_waits_for_any_more_harms_no_other(redis_server: Redis) -> None:
+    async def scenario() -> None:
+        scene = Scene(redis_server("everysec"))
+        assert scene.quick.ask(("PING",)) is None  # it connects first
+        await scene.ready()
+        given_up, other = scene.quick.ask(("ECHO", "a")), scene.quick.ask(("ECHO", "b"))
+        assert given_up is not None
+        assert other is not None
+        given_up.cancel()
+        assert await asyncio.wait_for(other, PATIENCE_S) == b"b"
+        await scene.close()
+        assert scene.quick.ask(("PING",)) is None
+
+    asyncio.run(scenario())
+
+
 def test_nobody_there_is_no_error_of_its_own() -> None:
     async def scenario() -> None:
         pool = redis.asyncio.Redis(host="127.0.0.1", port=1, socket_timeout=None).connection_pool

@@ -26,6 +26,8 @@ COMMON: Final[Mapping[str, type]] = {
 }
 """Options of every foreign URL: how long opening may take, how long a publish is tried, and TLS."""
 TLS_FILES: Final = ("tls_ca", "tls_cert", "tls_key")
+TLS_SCHEMES: Final[Mapping[str, str]] = {"rediss": "redis"}
+"""Schemes that mean TLS, and those that do not."""
 CONNECT_S_DEFAULT: Final = 10.0
 PUBLISH_S_DEFAULT: Final = 30.0
 _BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -62,14 +64,23 @@ class Address(NamedTuple):
 
     @property
     def has_tls(self) -> bool:
-        """Whether the connection is encrypted: asked for, or a file for it is named."""
-        return bool(self.options.get("tls")) or any(name in self.options for name in TLS_FILES)
+        """Whether the connection is encrypted: by its scheme, asked for, or a file is named."""
+        return (
+            self.scheme in TLS_SCHEMES
+            or bool(self.options.get("tls"))
+            or any(name in self.options for name in TLS_FILES)
+        )
 
 
 def check_tls(address: Address) -> None:
     """Raises InvalidArgument when what a URL says of TLS cannot be meant."""
     options = address.options
     named = [name for name in TLS_FILES if name in options]
+    if address.scheme in TLS_SCHEMES and options.get("tls") is False:
+        raise InvalidArgument(
+            f"{address.text} says tls=false, and {address.scheme}:// is TLS: write "
+            f"{TLS_SCHEMES[address.scheme]}:// for a connection without it"
+        )
     if named and options.get("tls") is False:
         raise InvalidArgument(f"{address.text} says tls=false and names a {named[0]}: which is it?")
     if "tls_key" in options and "tls_cert" not in options:

@@ -121,6 +121,8 @@ class TopicRow(NamedTuple):
     bytes: int | None = 0
     published: int | None = 0
     created_at: float = 0.0
+    is_set: bool = True
+    """False: nobody said with us what is kept of it."""
 
 
 class SubscriptionRow(NamedTuple):
@@ -328,6 +330,17 @@ class PolicyCarrier(Protocol):
 
     def kept_policy(self, policy: TopicPolicy) -> TopicPolicy:
         """What `find_topic` tells of this policy."""
+        ...
+
+
+@runtime_checkable
+class SwapCarrier(Protocol):
+    """A carrier that changes a topic only when nobody else did meanwhile."""
+
+    async def swap_topic(
+        self, topic: str, partitions: int, policy: TopicPolicy, before: TopicRow | None
+    ) -> bool:
+        """`put_topic` over what `find_topic` told; False when it is another by now."""
         ...
 
 

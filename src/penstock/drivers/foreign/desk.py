@@ -12,7 +12,8 @@ in as `now` (monotonic seconds) and `wall` (Unix milliseconds).
 from collections.abc import Iterator
 from enum import IntEnum
 from heapq import heappop, heappush
-from itertools import count, groupby
+from itertools import count
+from math import inf
 from typing import Final
 from zlib import crc32
 
@@ -21,7 +22,7 @@ import msgspec
 from penstock.batch import encode_columns
 from penstock.batch.frame import Frame, Slice
 from penstock.drivers.foreign.carrier import Release, Traits
-from penstock.drivers.foreign.envelope import DEAD_MARK, Letter, columns_of
+from penstock.drivers.foreign.envelope import DEAD_MARK, Letter, alike, bytes_of, columns_of
 from penstock.vocabulary import names
 from penstock.vocabulary.claims import Claim, Refusal, Renewal, Revoked
 from penstock.vocabulary.limits import SLICE_COUNT_MAX
@@ -168,11 +169,12 @@ class Desk:
     def arrived(self, letters: list[Letter], now: float, wall: int) -> Work:
         """Letters were fetched: most are for the client."""
         work = Work()
-        mean = sum(letter.size for letter in letters) / len(letters)
+        mean = bytes_of(letters) / len(letters)
         self._mean_bytes += (mean - self._mean_bytes) / 2
+        limit = self._failures_max
         kept: list[Letter] = []
         for letter in letters:
-            letter.attempt = max(letter.attempt, 1)
+            letter.attempt = letter.attempt or 1
             if letter.target and letter.target != self.subscription:
                 self.skipped += 1
                 work.settle.append(letter)
@@ -181,7 +183,7 @@ class Desk:
                 work.settle.append(letter)
             elif letter.deliver_at > wall:
                 self._send_back(work, letter, (letter.deliver_at - wall) / 1000, now, is_new=True)
-            elif self._is_exhausted(letter.attempt - 1):
+            elif letter.attempt > limit:
                 work.bury.append(self._dead(letter, "max_attempts", NOT_FINISHED, wall))
             else:
                 kept.append(letter)
@@ -191,8 +193,7 @@ class Desk:
         return work
 
     def _hand_out(self, letters: list[Letter], now: float, work: Work) -> None:
-        for (partition, attempt), group in groupby(letters, lambda e: (e.partition, e.attempt)):
-            together = list(group)
+        for partition, attempt, together in alike(letters):
             for low in range(0, len(together), SLICE_COUNT_MAX):
                 part = together[low : low + SLICE_COUNT_MAX]
                 work.slices.append(self._slice(part, partition, attempt, now))
@@ -204,7 +205,7 @@ class Desk:
         items = [Held(letter, now, self.policy.lease_s) for letter in letters]
         self._leases[lease_id] = Lease(partition, start, items)
         self._out += len(letters)
-        self._out_bytes += sum(letter.size for letter in letters)
+        self._out_bytes += bytes_of(letters)
         frame = Frame(
             encode_columns(columns_of(letters)), range(start, end), range(len(letters)), 0, NOBODY,
             0, 0, [(letter.offset, letter.position) for letter in letters],
@@ -221,10 +222,19 @@ class Desk:
             if lease is None:
                 work.refusals += _forgotten(claim)
                 continue
+            finished: list[Letter] = []
+            out, done = State.OUT, State.DONE
             for held in lease.claimed(claim):
-                if self._may_settle(held, lease, work):
+                if held.state is out:
+                    held.state = done
+                    finished.append(held.letter)
+                elif self._may_settle(held, lease, work):
                     self._finish(held)
                     work.settle.append(held.letter)
+            lease.left -= len(finished)
+            self._out -= len(finished)
+            self._out_bytes -= bytes_of(finished)
+            work.settle += finished
             self._forget_if_done(claim.lease_id, lease)
         if self.is_once:
             work.settle.clear()
@@ -414,11 +424,16 @@ class Desk:
             letter.attempt -= 1
         heappush(self._resting, (now + delay_s, next(self._numbers), held))
 
-    def _is_exhausted(self, failures: int) -> bool:
+    @property
+    def _failures_max(self) -> float:
+        """So many failures make a dead letter."""
         limit = self.policy.retry.max_attempts
-        return (
-            limit is not None and failures >= limit and self.has_dead_letters and not self.is_once
-        )
+        if limit is None or not self.has_dead_letters or self.is_once:
+            return inf
+        return limit
+
+    def _is_exhausted(self, failures: int) -> bool:
+        return failures >= self._failures_max
 
     def _backoff_s(self, letter: Letter) -> float:
         """First × 2ⁿ up to max, less up to a quarter of jitter that depends on the message."""

@@ -22,7 +22,8 @@ its raw body and headers, and `penstock-undecoded` says why. Pure.
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -268,3 +269,21 @@ def columns_of(letters: list[Letter]) -> Columns:
         published_at=[each.published_at for each in letters],
         attempts=[each.attempts for each in letters],
     )
+
+
+def bytes_of(letters: list[Letter]) -> int:
+    """What letters take of a consumer's credit."""
+    return sum([len(each.body) for each in letters if each.body])
+
+
+def alike(letters: list[Letter]) -> Iterator[tuple[int, int, list[Letter]]]:
+    """Neighbours of one partition that were tried equally often: partition, attempt, letters."""
+    if not letters:
+        return
+    partition, attempt = letters[0].partition, letters[0].attempt
+    are_all = [each.partition == partition and each.attempt == attempt for each in letters]
+    if all(are_all):
+        yield partition, attempt, letters
+        return
+    for (where, tried), group in groupby(letters, lambda each: (each.partition, each.attempt)):
+        yield where, tried, list(group)

@@ -18,6 +18,7 @@ from penstock.drivers.foreign.carrier import (
     PartitionCarrier,
     PolicyCarrier,
     SubscriptionRow,
+    SwapCarrier,
     TopicRow,
 )
 from penstock.drivers.foreign.envelope import DEAD_MARK, Letter, columns_of
@@ -98,10 +99,21 @@ class Office:
                 source, _, subscription = topic.partition(names.DEAD_MARK)
                 policy = TopicPolicy(retain_s=None, dead_of=f"{source}\n{subscription}")
                 partitions = 1
-            await self._carrier.put_topic(topic, partitions, policy)
+            if not await self._put(topic, partitions, policy, None):
+                await self.ensure_topic(topic)  # somebody was quicker
+                return
             self._known[topic] = partitions
         else:
             self._known[topic] = row.partitions
+
+    async def _put(
+        self, topic: str, partitions: int, policy: TopicPolicy, before: TopicRow | None
+    ) -> bool:
+        """Makes or changes a topic; False when it is not as `before` says any more."""
+        if isinstance(self._carrier, SwapCarrier):
+            return await self._carrier.swap_topic(topic, partitions, policy, before)
+        await self._carrier.put_topic(topic, partitions, policy)
+        return True
 
     async def topic_names(self) -> list[str]:
         """Every topic."""
@@ -120,8 +132,10 @@ class Office:
 
     async def _create_topic(self, request: q.CreateTopic) -> None:
         row = await self._carrier.find_topic(request.topic)
-        if row is None:
-            await self._carrier.put_topic(request.topic, request.partitions, request.policy)
+        if row is None or not row.is_set:
+            if not await self._put(request.topic, request.partitions, request.policy, row):
+                await self._create_topic(request)  # somebody was quicker
+                return
             self._known[request.topic] = request.partitions
         elif (row.partitions, row.policy) != (request.partitions, self._kept(request.policy)):
             raise TopicExists(
@@ -141,9 +155,10 @@ class Office:
                 f"topic {request.topic!r} has {row.partitions} partitions, which cannot become "
                 f"{partitions}"
             )
-        await self._carrier.put_topic(
-            request.topic, partitions, _changed(row.policy, request.changes)
-        )
+        policy = _changed(row.policy, request.changes)
+        if not await self._put(request.topic, partitions, policy, row):
+            await self._alter_topic(request)  # somebody else changed it: once more, over that
+            return
         self._known[request.topic] = partitions
 
     async def _delete_topic(self, request: q.DeleteTopic) -> None:

@@ -26,20 +26,18 @@ from penstock.drivers.foreign.carrier import (
 )
 from penstock.drivers.foreign.envelope import Letter
 from penstock.drivers.port import Capabilities
-from penstock.drivers.redis import scripts
+from penstock.drivers.redis import keeping, scripts
 from penstock.drivers.redis.entries import (
     OWN,
-    SEQUENCE_MAX,
     bodies_of,
     check_name,
     key_pattern,
     opened,
     packed,
-    pair_of,
     paired,
-    place_before,
     placed,
     sending,
+    start_of,
     subscriptions_key,
     text,
     why_of,
@@ -63,7 +61,7 @@ from penstock.vocabulary.errors import (
     UnknownTopic,
     Unsupported,
 )
-from penstock.vocabulary.limits import DEDUP_S, PUBLISHER_IDLE_S_MAX
+from penstock.vocabulary.limits import DEDUP_S, PUBLISHER_IDLE_S_MAX, RETAIN_S_DEFAULT
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.units import UnitWish
@@ -79,10 +77,16 @@ except ImportError as error:  # pragma: no cover - the extra is installed where 
 T = TypeVar("T")
 
 TOPICS: Final = OWN + ":topics"
+UNCOVERED: Final = OWN + ":uncovered"
+THEIRS: Final[dict[str, Any]] = {"retain_s": None}
+"""The settings of a stream that another program made: nothing is removed."""
+FORGET_PAGE: Final = 1_000
 EPHEMERAL: Final = OWN + ":ephemeral:"
 LIVE_S: Final = 5.0
 """A consumer that was heard of so lately counts as connected: a live one asks far oftener."""
 TRIM_S: Final = 1.0
+TRIM_PAGE: Final = 200
+TRIM_PAGES_MAX: Final = 100
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -112,7 +116,6 @@ class RedisCarrier(RedisNotes):
         self._quick: Quick | None = None
         self._scripts: dict[str, Any] = {}
         self._trimmed: dict[str, float] = {}
-        self._policies: dict[str, TopicPolicy] = {}
 
     def client(self) -> Any:
         """A connection pool of its own."""
@@ -171,7 +174,15 @@ class RedisCarrier(RedisNotes):
     async def run(self, script: str, bodies: Sequence[bytes] = (), **arguments: Any) -> Any:
         """Runs a script with these arguments."""
         made = self._script(script)
-        return await self.call(lambda: made(args=[_encode(arguments), *bodies]))
+        words = [_encode(arguments), *bodies]
+        if self._quick is not None:
+            told = self._quick.ask(("EVALSHA", made.sha, 0, *words))
+            answer = problems.NoScriptError() if told is None else await told
+            if not isinstance(answer, Exception):
+                return answer
+            if not isinstance(answer, problems.NoScriptError):
+                raise self._translated(answer) from answer
+        return await self.call(lambda: made(args=words))
 
     def _script(self, script: str) -> Any:
         made = self._scripts.get(script)
@@ -246,16 +257,13 @@ class RedisCarrier(RedisNotes):
         """Removes what nobody needs any more, not oftener than useful."""
         if not is_due and not self._trim_is_due(topic):
             return
-        now = self._trimmed[topic] = time.time()
-        policy = self._policies.get(topic, TopicPolicy())
-
-        def before(seconds: float | None) -> int:
-            return int((now - seconds) * 1000) if seconds else 0
-
-        await self.run(
-            scripts.TRIM, stream=topic, ephemeral=EPHEMERAL, retain=before(policy.retain_s),
-            replay=before(policy.replay_s), age=before(policy.max_age_s),
-        )  # fmt: skip
+        self._trimmed[topic] = time.time()
+        for _ in range(TRIM_PAGES_MAX):
+            removed = await self.run(
+                keeping.TRIM, stream=topic, retain=RETAIN_S_DEFAULT, page=TRIM_PAGE
+            )
+            if removed < TRIM_PAGE:
+                break
 
     # -- consuming -------------------------------------------------------------------------------
 
@@ -263,10 +271,7 @@ class RedisCarrier(RedisNotes):
         consumer = f"{seat.consumer}-{uuid4().hex[:12]}"
         group = seat.subscription or EPHEMERAL + consumer
         if seat.subscription is None:
-            place = await self._place(seat.topic, seat.start)
-            await self.call(
-                lambda: self.redis.xgroup_create(seat.topic, group, place, mkstream=True)
-            )
+            await self._begin(keeping.SUBSCRIBE, seat.topic, group, seat.start, policy="")
         # A read that finds nothing does not make its consumer known.
         await self.call(lambda: self.redis.xgroup_createconsumer(seat.topic, group, consumer))
         return RedisFeed(self, seat, group, consumer)
@@ -284,36 +289,60 @@ class RedisCarrier(RedisNotes):
             )
         if said is None and kind == "none":
             return None
-        known = json.loads(said) if said else {}
+        known: dict[str, Any] = json.loads(said) if said else {"policy": THEIRS}
         policy = msgspec.convert(known.get("policy", {}), TopicPolicy)
-        self._policies[topic] = policy
         count = added = size = 0
         if kind == "stream":
             info = await self.call(lambda: self.redis.xinfo_stream(topic))
             count, added = int(info["length"]), int(info.get("entries-added", info["length"]))
             size = int(await self.call(lambda: self.redis.memory_usage(topic)) or 0)
-        return TopicRow(topic, policy, 1, count, size, added, known.get("created_at", 0.0))
+        return TopicRow(
+            topic, policy, 1, count, size, added, known.get("created_at", 0.0),
+            is_set=said is not None,
+        )  # fmt: skip
 
     async def put_topic(self, topic: str, partitions: int, policy: TopicPolicy) -> None:
+        while not await self.swap_topic(topic, partitions, policy, await self.find_topic(topic)):
+            pass
+
+    async def swap_topic(
+        self, topic: str, partitions: int, policy: TopicPolicy, before: TopicRow | None
+    ) -> bool:
+        """Writes the settings over those of `before`; False when they are others by now."""
         check_name(topic)
         capabilities.check_topic_policy(
             self.capabilities, partitions, policy, ("retain_s", "replay_s", "max_age_s")
         )
-        said = await self.call(lambda: self.redis.hget(TOPICS, topic))
-        made = json.loads(said).get("created_at") if said else None
-        row = {"policy": msgspec.to_builtins(policy), "created_at": made or time.time()}
-        await self.call(lambda: self.redis.hset(TOPICS, topic, json.dumps(row)))
-        self._policies[topic] = policy
+        said = text(await self.call(lambda: self.redis.hget(TOPICS, topic)) or b"")
+        known = json.loads(said) if said else {}
+        found = msgspec.convert(known.get("policy", {}), TopicPolicy) if said else None
+        if found != (before.policy if before is not None and before.is_set else None):
+            return False
+        made = known.get("created_at") or time.time()
+        row = {"policy": msgspec.to_builtins(policy), "created_at": made}
+        done = await self.run(
+            keeping.SWAP, key=TOPICS, stream=topic, before=said, after=json.dumps(row),
+            is_new=before is None,
+        )  # fmt: skip
+        return bool(done)
 
     async def drop_topic(self, topic: str) -> None:
-        async def drop() -> None:
-            await self.redis.delete(topic, subscriptions_key(topic), f"{OWN}:readers:{topic}")
-            await self.redis.hdel(TOPICS, topic)
-            for kind in ("id", "publisher"):
-                async for key in self.redis.scan_iter(match=key_pattern(f"{OWN}:{kind}:{topic}\0")):
-                    await self.redis.delete(key)
+        last = text(
+            await self.run(
+                keeping.DROP, stream=topic, rows=[TOPICS, UNCOVERED],
+                keys=[subscriptions_key(topic), f"{OWN}:readers:{topic}"],
+            )
+        )  # fmt: skip
 
-        await self.call(drop)
+        async def remembered() -> list[str]:
+            patterns = [key_pattern(f"{OWN}:{kind}:{topic}\0") for kind in ("id", "publisher")]
+            return [
+                text(key) for each in patterns async for key in self.redis.scan_iter(match=each)
+            ]
+
+        keys = await self.call(remembered)
+        for low in range(0, len(keys), FORGET_PAGE):
+            await self.run(keeping.FORGET, keys=keys[low : low + FORGET_PAGE], last=last)
 
     async def list_topics(self) -> list[TopicRow]:
         async def listed() -> set[str]:
@@ -363,54 +392,35 @@ class RedisCarrier(RedisNotes):
     async def put_subscription(
         self, topic: str, name: str, policy: SubscriptionPolicy, start: Any
     ) -> None:
-        place = None if start is None else await self._place(topic, start)
-
-        async def put() -> None:
-            said = json.dumps(msgspec.to_builtins(policy))
-            await self.redis.hset(subscriptions_key(topic), name, said)
-            if place is not None:
-                with suppress(problems.ResponseError):  # somebody else was quicker
-                    await self.redis.xgroup_create(topic, name, place, mkstream=True)
-
-        await self.call(put)
+        said = json.dumps(msgspec.to_builtins(policy))
+        if start is None:
+            await self.run(
+                keeping.ALTER, stream=topic, group=name, key=subscriptions_key(topic), policy=said
+            )
+        else:
+            await self._begin(keeping.SUBSCRIBE, topic, name, start, policy=said)
 
     async def drop_subscription(self, topic: str, name: str) -> None:
-        async def drop() -> None:
-            await self.redis.xgroup_destroy(topic, name)
-            await self.redis.hdel(subscriptions_key(topic), name)
-
-        await self.call(drop)
+        await self.run(keeping.UNSUBSCRIBE, stream=topic, group=name, key=subscriptions_key(topic))
         await self.trim(topic, is_due=True)
 
     async def seek(self, topic: str, name: str, to: Any) -> None:
-        place = await self._place(topic, to)
-        await self.run(scripts.SEEK, stream=topic, group=name, to=place)
+        await self._begin(keeping.SEEK, topic, name, to)
 
-    async def _place(self, topic: str, start: Any) -> str:
-        """The id after which a group begins."""
-        if start == "earliest":
-            return "0"
-        if start == "latest":
-            return "$"
-        if isinstance(start, int | float) and not isinstance(start, bool):
-            return f"{max(0, int(start * 1000) - 1)}-{SEQUENCE_MAX}"
-        milliseconds, mark, number = str(start).partition("-")
-        if not (mark and milliseconds.isdecimal() and number.isdecimal()):
-            raise InvalidArgument(
-                f"start {start!r} is neither 'earliest', 'latest', Unix seconds nor a position "
-                "such as '1700000000000-0'"
-            )
-        place = (int(milliseconds), int(number))
-        rows = await self.call(lambda: self.redis.xrange(topic, "-", "+", count=1))
-        last = await self.call(lambda: self.redis.xrevrange(topic, "+", "-", count=1))
-        lowest = text(rows[0][0]) if rows else ""
-        if not rows or not pair_of(lowest) <= place <= pair_of(text(last[0][0])):
+    async def _begin(self, script: str, topic: str, group: str, start: Any, **more: Any) -> None:
+        """Lets a group begin somewhere. Raises PositionNotHeld, InvalidArgument."""
+        at, position = start_of(start)
+        answer = await self.run(
+            script, stream=topic, group=group, at=at, position=position,
+            key=subscriptions_key(topic), **more,
+        )  # fmt: skip
+        if isinstance(answer, list):
+            lowest = text(answer[0])
             raise PositionNotHeld(
                 f"topic {topic!r} does not hold position {start!r}; the lowest is "
                 f"{lowest or 'none'!r}; 'earliest' and 'latest' are always held",
                 lowest=lowest,
             )
-        return place_before(place)
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -458,7 +468,7 @@ def _connection_options(address: Address) -> dict[str, Any]:
         "password": address.password, "socket_connect_timeout": 2.0, "socket_timeout": 10.0,
         "protocol": 2, "retry": Retry(NoBackoff(), 0),  # whoever calls knows what may be repeated
     }  # fmt: skip
-    if address.has_tls or address.scheme == "rediss":
+    if address.has_tls:
         options["ssl"] = True
         options["ssl_cert_reqs"] = ssl.CERT_REQUIRED
         for ours, theirs in (("tls_ca", "ssl_ca_certs"), ("tls_cert", "ssl_certfile"),

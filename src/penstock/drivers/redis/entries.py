@@ -6,9 +6,9 @@ from typing import Any, Final
 import msgspec
 
 from penstock.drivers.foreign.carrier import Placed, Sender
-from penstock.drivers.foreign.envelope import Letter, seal, unseal
+from penstock.drivers.foreign.envelope import ID, Letter, seal, unseal
 from penstock.drivers.redis import scripts
-from penstock.vocabulary.errors import InvalidName
+from penstock.vocabulary.errors import InvalidArgument, InvalidName
 from penstock.vocabulary.limits import DEDUP_S, PUBLISHER_IDLE_S_MAX
 
 OWN: Final = "$penstock"
@@ -16,6 +16,9 @@ OWN: Final = "$penstock"
 SEQUENCE_MAX: Final = (1 << 64) - 1
 _DEDUP_S: Final = int(DEDUP_S)
 _IDLE_S: Final = int(PUBLISHER_IDLE_S_MAX)
+_ID: Final = ID.encode()
+_PLAIN: Final = 4
+"""Fields and values of an entry that holds a body and an id."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -63,9 +66,17 @@ def bodies_of(letters: Sequence[Letter]) -> list[bytes]:
 
 def opened(id: str, fields: dict[bytes, bytes] | list[bytes], attempt: int) -> Letter:
     """The letter in an entry, whoever wrote it."""
-    if isinstance(fields, list):
-        fields = dict(zip(fields[::2], fields[1::2], strict=True))
     at = int(id.partition("-")[0])
+    if isinstance(fields, list):
+        if len(fields) == _PLAIN and fields[0] == b"body" and fields[2] == _ID:
+            try:  # what most entries are: a body and a made id
+                name = fields[3].decode()
+            except UnicodeDecodeError:
+                name = fields[3].decode("latin-1")
+            return Letter(
+                body=fields[1], id=name, published_at=at, token=id, position=id, attempt=attempt
+            )
+        fields = paired(fields)
     body = fields.pop(b"body", None)
     if body is None:
         letter = _foreign(id, fields, at)
@@ -98,17 +109,14 @@ def paired(fields: Any) -> dict[bytes, bytes]:
     return dict(zip(fields[::2], fields[1::2], strict=True))
 
 
-def entries_of(answer: Any) -> list[tuple[bytes, Any]]:
-    """The entries in the answer to a read: (id, fields)."""
-    if not answer:
-        return []
-    streams = answer.items() if isinstance(answer, dict) else answer
-    found: list[tuple[bytes, Any]] = []
-    for _, entries in streams:
-        for entry in entries:
-            rows = entry if entry and isinstance(entry[0], list | tuple) else [entry]
-            found += [(id, paired(fields)) for id, fields in rows if fields is not None]
-    return found
+def letters_read(answer: Any) -> list[Letter]:
+    """The letters in the answer to a read, each for the first time."""
+    return [
+        opened(id.decode(), fields, 1)
+        for _, entries in answer or ()
+        for id, fields in entries
+        if fields is not None
+    ]
 
 
 # -- names and places ----------------------------------------------------------------------------
@@ -149,6 +157,26 @@ def place_before(place: tuple[int, int]) -> str:
     if number:
         return f"{milliseconds}-{number - 1}"
     return f"{milliseconds - 1}-{SEQUENCE_MAX}" if milliseconds else "0-0"
+
+
+def start_of(start: Any) -> tuple[str, str]:
+    """The id after which a group begins, and the position that must be held for it, or nothing.
+
+    Raises InvalidArgument.
+    """
+    if start == "earliest":
+        return "0", ""
+    if start == "latest":
+        return "$", ""
+    if isinstance(start, int | float) and not isinstance(start, bool):
+        return f"{max(0, int(start * 1000) - 1)}-{SEQUENCE_MAX}", ""
+    milliseconds, mark, number = str(start).partition("-")
+    if not (mark and milliseconds.isdecimal() and number.isdecimal()):
+        raise InvalidArgument(
+            f"start {start!r} is neither 'earliest', 'latest', Unix seconds nor a position "
+            "such as '1700000000000-0'"
+        )
+    return place_before((int(milliseconds), int(number))), str(start)
 
 
 def why_of(said: str) -> str:

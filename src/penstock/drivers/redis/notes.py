@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.drivers.foreign.envelope import Letter
-from penstock.drivers.redis import scripts
+from penstock.drivers.redis import keeping, scripts
 from penstock.drivers.redis.entries import OWN, opened, pair_of, paired, place_before, text
 from penstock.vocabulary.errors import InvalidArgument
 
@@ -54,7 +54,7 @@ class RedisNotes:
     ) -> bool:
         below = place_before(pair_of_number(progress)) if progress else "0-0"
         done = await self.run(
-            scripts.NOTE, key=f"{OWN}:readers:{topic}", name=name, before=revision,
+            keeping.NOTE, key=f"{OWN}:readers:{topic}", name=name, before=revision,
             after=text(data or b""), stream=topic, group=READER + name, below=below,
         )  # fmt: skip
         return bool(done)

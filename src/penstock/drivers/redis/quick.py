@@ -1,4 +1,4 @@
-"""A connection for the commands publishers wait for, past what the SDK does for any command.
+"""A connection for scripts somebody waits for, past what the SDK does for any command.
 
 The SDK's client takes a connection from its pool for each command, looks whether it is still good,
 watches over each half of the command with a task of its own, and gives it back. Here a command is
@@ -7,7 +7,7 @@ While there is no connection nothing is sent this way, and one is made in the ba
 """
 
 import asyncio
-from asyncio import AbstractEventLoop, Task, TimerHandle
+from asyncio import AbstractEventLoop, Future, Task, TimerHandle
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -50,6 +50,16 @@ class Quick:
         if self._timer is None:
             self._timer = self._loop.call_later(self._answer_s, self._look)
         return True
+
+    def ask(self, command: tuple[Any, ...]) -> Future[Any] | None:
+        """Sends a command; the future gets what `told` would. None: it is not sent."""
+        future: Future[Any] = self._loop.create_future()
+
+        def told(answer: Any) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        return future if self.send(command, told) else None
 
     async def close(self) -> None:
         """Ends the connection. Never raises."""

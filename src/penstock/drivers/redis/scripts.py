@@ -7,6 +7,8 @@ is ours while the pending list names our consumer and the count of deliveries we
 
 from typing import Final
 
+from penstock.drivers.redis.keeping import ENSURE
+
 _MINE: Final = """
 local function mine(stream, group, consumer, id, attempt)
   local row = redis.call('XPENDING', stream, group, id, id, 1)[1]
@@ -15,6 +17,25 @@ local function mine(stream, group, consumer, id, attempt)
   return nil
 end
 """
+
+_SETTING: Final = """
+local function setting(a, name)
+  local said = redis.call('HGET', a.policies, a.group)
+  local value = said and cjson.decode(said)[name]
+  if value then return value end
+  return said and a.usual or a.here
+end
+"""
+"""What a subscription's policy says now; of a group without one, what the consumer says."""
+
+_LEASE: Final = (
+    _SETTING
+    + """
+local function lease_ms(a)
+  return math.max(1, math.floor(setting(a, 'lease_s') * 1000))
+end
+"""
+)
 
 _STORE: Final = """
 local function store(stream, letter, body, seconds)
@@ -28,7 +49,8 @@ local function store(stream, letter, body, seconds)
 end
 """
 
-SEND_ONE: Final = """
+SEND_ONE: Final = (
+    """
 local stream, sender, seen, epoch = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local sequence = tonumber(ARGV[5])
 if sender ~= '' then
@@ -45,7 +67,14 @@ end
 local id, state = false, 1
 if seen ~= '' then id = redis.call('GET', seen) end
 if not id then
-  id, state = redis.call('XADD', stream, '*', unpack(ARGV, 8)), 0
+  id, state = redis.call('XADD', stream, 'NOMKSTREAM', '*', unpack(ARGV, 8)), 0
+  if not id then
+"""
+    + ENSURE
+    + """
+    ensure(stream)
+    id = redis.call('XADD', stream, '*', unpack(ARGV, 8))
+  end
   if seen ~= '' then redis.call('SET', seen, id, 'EX', ARGV[6]) end
 end
 if sender ~= '' then
@@ -53,10 +82,12 @@ if sender ~= '' then
 end
 return {{id, state}}
 """
+)
 """The same as SEND for one letter, whose arguments come one by one: half the time at the server."""
 
 SEND: Final = (
-    _STORE
+    ENSURE
+    + _STORE
     + """
 local a = cmsgpack.unpack(ARGV[1])
 local last, place = -1, ''
@@ -68,6 +99,7 @@ if a.sender ~= '' then
     if tonumber(epoch) == a.epoch then last, place = tonumber(sequence), id end
   end
 end
+ensure(a.stream)
 local out = {}
 for n, letter in ipairs(a.letters) do
   if a.sender ~= '' and letter.sequence <= last then
@@ -87,16 +119,19 @@ return out
 )
 """Stores letters: [[id, 0 = stored, 1 = known id, 2 = this very publish came before]]."""
 
-CLAIM: Final = """
+CLAIM: Final = (
+    _LEASE
+    + """
 local a = cmsgpack.unpack(ARGV[1])
-local out = {}
-local rows = redis.call('XPENDING', a.stream, a.group, 'IDLE', a.lease, '-', '+', a.count)
+local out, lease = {}, lease_ms(a)
+local rows = redis.call('XPENDING', a.stream, a.group, 'IDLE', lease, '-', '+', a.count)
 for _, row in ipairs(rows) do
-  local got = redis.call('XCLAIM', a.stream, a.group, a.consumer, a.lease, row[1])
+  local got = redis.call('XCLAIM', a.stream, a.group, a.consumer, lease, row[1])
   if got[1] then out[#out + 1] = {row[1], row[4] + 1, got[1][2]} end
 end
 return out
 """
+)
 """Takes over what nobody settled or renewed within its lease: [[id, attempt, fields]]."""
 
 SETTLE: Final = (
@@ -132,17 +167,18 @@ return refused
 """Finishes deliveries that are still ours: [[index, why]] of those that are not."""
 
 RELEASE: Final = (
-    _MINE
+    _LEASE
+    + _MINE
     + """
 local a = cmsgpack.unpack(ARGV[1])
-local refused = {}
+local refused, lease = {}, lease_ms(a)
 for n, each in ipairs(a.letters) do
-  local id, attempt, idle, count = unpack(each)
+  local id, attempt, delay, count = unpack(each)
   local why = mine(a.stream, a.group, a.consumer, id, attempt)
   if why then
     refused[#refused + 1] = {n - 1, why}
   else
-    redis.call('XCLAIM', a.stream, a.group, a.nobody, 0, id, 'IDLE', idle,
+    redis.call('XCLAIM', a.stream, a.group, a.nobody, 0, id, 'IDLE', math.max(0, lease - delay),
                'RETRYCOUNT', count, 'JUSTID')
   end
 end
@@ -167,17 +203,20 @@ return 1
 """A whole lease from now on, for the deliveries that are still ours."""
 
 BURY: Final = (
-    _MINE
+    ENSURE
+    + _SETTING
+    + _MINE
     + """
 local a = cmsgpack.unpack(ARGV[1])
 local size = redis.call('MEMORY', 'USAGE', a.dead, 'SAMPLES', 5) or 0
-if size > a.limit then return redis.error_reply('DEADFULL ' .. size) end
+if size > setting(a, 'dead_bytes_max') then return redis.error_reply('DEADFULL ' .. size) end
 local refused = {}
 for n, each in ipairs(a.letters) do
   local why = mine(a.stream, a.group, a.consumer, each.id, each.attempt)
   if why then
     refused[#refused + 1] = {n - 1, why}
   else
+    ensure(a.dead)
     redis.call('XADD', a.dead, '*', 'body', ARGV[n + 1], unpack(each.fields))
     redis.call('XACK', a.stream, a.group, each.id)
   end
@@ -187,15 +226,18 @@ return refused
 )
 """Moves deliveries to the dead letters, both halves at once."""
 
-LEAVE: Final = """
+LEAVE: Final = (
+    _LEASE
+    + """
 local a = cmsgpack.unpack(ARGV[1])
 if redis.call('EXISTS', a.stream) == 0 then return 0 end
 if a.is_ephemeral then return redis.call('XGROUP', 'DESTROY', a.stream, a.group) end
+local lease = lease_ms(a)
 while true do
   local rows = redis.call('XPENDING', a.stream, a.group, '-', '+', 500, a.consumer)
   if not rows[1] then break end
   for _, row in ipairs(rows) do
-    redis.call('XCLAIM', a.stream, a.group, a.nobody, 0, row[1], 'IDLE', a.lease,
+    redis.call('XCLAIM', a.stream, a.group, a.nobody, 0, row[1], 'IDLE', lease,
                'RETRYCOUNT', row[4] - 1, 'JUSTID')
     if #redis.call('XPENDING', a.stream, a.group, row[1], row[1], 1, a.consumer) > 0 then
       redis.call('XACK', a.stream, a.group, row[1])
@@ -204,62 +246,12 @@ while true do
 end
 return redis.call('XGROUP', 'DELCONSUMER', a.stream, a.group, a.consumer)
 """
+)
 """A consumer leaves; what it still has in the pending list never reached the application."""
 
-TRIM: Final = """
-local a = cmsgpack.unpack(ARGV[1])
-if redis.call('EXISTS', a.stream) == 0 then return 0 end
-local function parts(id)
-  local ms, seq = string.match(id, '^(%d+)-(%d+)$')
-  return tonumber(ms), tonumber(seq)
-end
-local function less(one, other)
-  local m1, s1 = parts(one)
-  local m2, s2 = parts(other)
-  return m1 < m2 or (m1 == m2 and s1 < s2)
-end
-local floor = nil
-for _, info in ipairs(redis.call('XINFO', 'GROUPS', a.stream)) do
-  local row = {}
-  for n = 1, #info, 2 do row[info[n]] = info[n + 1] end
-  if string.sub(row.name, 1, #a.ephemeral) ~= a.ephemeral then
-    local id
-    if row.pending > 0 then
-      id = redis.call('XPENDING', a.stream, row.name)[2]
-    else
-      local ms, seq = parts(row['last-delivered-id'])
-      id = string.format('%d-%d', ms, seq + 1)
-    end
-    if not floor or less(id, floor) then floor = id end
-  end
-end
-if not floor and a.retain > 0 then floor = string.format('%d-0', a.retain) end
-if floor and a.replay > 0 then
-  local held = string.format('%d-0', a.replay)
-  if less(held, floor) then floor = held end
-end
-if a.age > 0 then
-  local oldest = string.format('%d-0', a.age)
-  if not floor or less(floor, oldest) then floor = oldest end
-end
-if not floor then return 0 end
-return redis.call('XTRIM', a.stream, 'MINID', '=', floor)
-"""
-"""Removes what every durable subscription has finished, or what is too old."""
-
-SEEK: Final = """
-local a = cmsgpack.unpack(ARGV[1])
-while true do
-  local rows = redis.call('XPENDING', a.stream, a.group, '-', '+', 500)
-  if not rows[1] then break end
-  for _, row in ipairs(rows) do redis.call('XACK', a.stream, a.group, row[1]) end
-end
-return redis.call('XGROUP', 'SETID', a.stream, a.group, a.to)
-"""
-"""Moves a subscription; what its consumers hold is void."""
-
 UNIT: Final = (
-    _MINE
+    ENSURE
+    + _MINE
     + _STORE
     + """
 local a = cmsgpack.unpack(ARGV[1])
@@ -282,6 +274,7 @@ end
 if refused[1] then return {refused} end
 local out, at = {}, 1
 for n, part in ipairs(a.parts) do
+  ensure(part.stream)
   out[n] = {}
   for m, letter in ipairs(part.letters) do
     at = at + 1
@@ -297,24 +290,6 @@ return answer
 """
 )
 """Publishes and acks as one: JSON of the places, or [[[ack, letter, why]]] when refused."""
-
-NOTE: Final = """
-local a = cmsgpack.unpack(ARGV[1])
-if (redis.call('HGET', a.key, a.name) or '') ~= a.before then return 0 end
-if a.after == '' then
-  redis.call('HDEL', a.key, a.name)
-  redis.call('XGROUP', 'DESTROY', a.stream, a.group)
-  return 1
-end
-if a.before == '' then
-  redis.call('XGROUP', 'CREATE', a.stream, a.group, a.below, 'MKSTREAM')
-else
-  redis.call('XGROUP', 'SETID', a.stream, a.group, a.below)
-end
-redis.call('HSET', a.key, a.name, a.after)
-return 1
-"""
-"""Replaces the note of a reader and moves its place: 1, or 0 when the note is another."""
 
 LAST: Final = """
 local a = cmsgpack.unpack(ARGV[1])

@@ -10,8 +10,10 @@ from penstock.delivery.counts import count
 from penstock.vocabulary.errors import AckRefused
 from penstock.vocabulary.message import Kind, Message
 from penstock.vocabulary.policy import OnDuplicate, Retry, SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.records import Cause
 from penstock.vocabulary.units import UnitWish
 from tests.broker.rig import NAMED, Rig, claim
+from tests.model.driver import home_of
 from tests.model.operations import run
 
 HOUR_S = 3600
@@ -241,3 +243,28 @@ def test_what_a_reader_no_longer_needs_goes_at_once_when_it_is_over_its_age() ->
 @pytest.mark.parametrize("seed", [10771, 10918, 13969, 14804, 14836, 14870])
 def test_seeds_that_found_a_defect_find_none_now(seed: int) -> None:
     run(seed, 100)
+
+
+@pytest.mark.parametrize("ending", ["dead", "unit", "ack"])
+def test_what_waits_behind_a_key_in_its_older_partition_goes_on(ending: str) -> None:
+    rig = Rig()
+    rig.broker.create_topic("orders", 1, TopicPolicy())
+    policy = SubscriptionPolicy(kind=Kind.KEY_SHARED)
+    rig.broker.create_subscription("orders", "billing", policy, "earliest")
+    worker = rig.attach(policy=policy)
+    key = next(key for key in "abcdef" if home_of(key, 2) == 1)
+    publish(rig, Message(body=b"older", key=key))
+    part = worker.take_one()
+    rig.broker.alter_topic("orders", {}, 2)
+    publish(rig, Message(body=b"newer", key=key), partition=1)
+    assert worker.bodies == []
+    if ending == "dead":
+        rig.give_back(worker, part, cause=Cause.REJECTED)
+        rig.keeper.move_doomed()
+    elif ending == "unit":
+        acks = [(worker.consumer, [claim(part)])]
+        rig.broker.commit_unit(UnitWish(NAMED, 0, 0, []), acks, DIRECT, Pending())
+    else:
+        rig.ack(worker, part)
+    rig.settle()
+    assert worker.bodies == [b"newer"]

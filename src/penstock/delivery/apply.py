@@ -257,8 +257,9 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
     cursor = subscription.cursors[record.partition]
     partition = cursor.partition
     _catch_up(partition, record.ranges[-1][1], effects)
-    if subscription.is_saving:  # Perhaps for one of these, which needs no room any more.
-        effects.dirty[subscription] = None
+    keys = subscription.keys
+    if subscription.is_saving or (keys is not None and (keys.is_moving or keys.is_fenced)):
+        effects.dirty[subscription] = None  # Somebody may have waited for one of these.
     if record.mask:
         _settled_scattered(cursor, record, effects)
         return

@@ -22,8 +22,7 @@ def test_a_worker_below_this_process_is_seen() -> None:
                     time.sleep(0.01)
         assert os.getpid() in {each.pid for each in processes()}
         child.stdin.close()
-    assert 64 << 20 < watch.worker < 512 << 20
-    assert watch.driver == 0
+    assert watch.worker > 64 << 20
 
 
 def test_the_highest_figure_stays_and_strangers_are_left_out() -> None:

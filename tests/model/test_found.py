@@ -268,3 +268,15 @@ def test_what_waits_behind_a_key_in_its_older_partition_goes_on(ending: str) -> 
         rig.ack(worker, part)
     rig.settle()
     assert worker.bodies == [b"newer"]
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(10_457, id="a dead letter frees its key in a partition that was added"),
+        pytest.param(11_176, id="a late ack of a message in back-off frees its key"),
+        pytest.param(14_558, id="nobody waits for a message without a key that was removed"),
+    ],
+)
+def test_a_history_that_once_stood_still_goes_on(seed: int) -> None:
+    run(seed, 100)

@@ -257,8 +257,7 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
     cursor = subscription.cursors[record.partition]
     partition = cursor.partition
     _catch_up(partition, record.ranges[-1][1], effects)
-    keys = subscription.keys
-    if subscription.is_saving or (keys is not None and (keys.is_moving or keys.is_fenced)):
+    if subscription.is_saving or _holds_back(cursor):
         effects.dirty[subscription] = None  # Somebody may have waited for one of these.
     if record.mask:
         _settled_scattered(cursor, record, effects)
@@ -275,6 +274,12 @@ def _settled(state: State, record: r.Settled, effects: Effects) -> None:
                 release(partition, low, high, effects)
                 if record.outcome != r.Outcome.ACKED:
                     note_ending(cursor, low, high, record.outcome)
+
+
+def _holds_back(cursor: Cursor) -> bool:
+    """True when messages may wait for others of their key, or for a key to change hands."""
+    keys = cursor.subscription.keys
+    return keys is not None and (keys.is_moving or keys.is_fenced)
 
 
 def _settled_scattered(cursor: Cursor, record: r.Settled, effects: Effects) -> None:

@@ -56,7 +56,8 @@ class Keys:
         """Who should hold it."""
         self.is_moving = False
         self.is_fenced = False
-        """Messages wait for older ones of their keys in another partition: the topic grew."""
+        """Messages may wait for older ones of their keys, in another partition of a topic that grew,
+        or taken out of the line: what is settled is a reason to look again."""
         self.decided: dict[int, Settled | Returned] = {}
         """Decisions that are not durable yet: their messages are neither out nor waiting."""
         self.ghosts: list[Ghost] = []
@@ -448,6 +449,7 @@ def haunt(lease: Lease, start: int, end: int) -> None:
         return
     offsets = open_offsets(lease)
     offsets = offsets[(offsets >= start) & (offsets < end)]
+    offsets = offsets[hashes_of(lease.cursor, offsets) != 0]  # without a key there is no order
     if len(offsets):
         slots = slots_of(lease.cursor, offsets)
         keys.ghosts.append(Ghost(lease.consumer, slots, lease.deadline))

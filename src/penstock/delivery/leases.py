@@ -45,6 +45,8 @@ def withdraw(cursor: Cursor, start: int, end: int) -> int:
                     fresh.append((due, a, b, wall, delay))
             found += max(0, min(high, end) - max(low, start))
         cursor.delayed = sorted(fresh) or None
+    if found and cursor.subscription.keys is not None:
+        cursor.subscription.keys.is_fenced = True  # Later ones of their keys may have waited.
     return found
 
 

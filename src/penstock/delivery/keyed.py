@@ -56,8 +56,8 @@ class Keys:
         """Who should hold it."""
         self.is_moving = False
         self.is_fenced = False
-        """Messages may wait for older ones of their keys, in another partition of a topic that grew,
-        or taken out of the line: what is settled is a reason to look again."""
+        """Messages may wait for older ones of their keys, in another partition of a topic that
+        grew or taken out of the line: whatever is settled is a reason to look again."""
         self.decided: dict[int, Settled | Returned] = {}
         """Decisions that are not durable yet: their messages are neither out nor waiting."""
         self.ghosts: list[Ghost] = []

@@ -41,7 +41,7 @@ class Density(NamedTuple):
 
 
 SHORT = Density(bits=1, blank_step=97, cut_step=61, reach=3)
-LONG = Density(bits=8, blank_step=7, cut_step=1, reach=24)
+LONG = Density(bits=8, blank_step=7, cut_step=1, reach=1 << 30)
 
 
 def cases(stages: list[Stage], chosen: Stage, density: Density) -> Iterator[Case]:

@@ -360,7 +360,7 @@ def _unsettle(cursor: Cursor, settled: Settled, effects: Effects) -> None:
     keys = cursor.subscription.keys
     if keys is not None:
         keys.decided.pop(id(settled), None)
-        if keys.is_moving or keys.is_fenced:
+        if keys.is_moving:
             effects.dirty[cursor.subscription] = None
 
 

@@ -51,7 +51,7 @@ class Slow:
         self.published += 1
         number = self.published
         if number <= 2:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.25)  # a timer may wake a little early
         if not (self.loses and number == 1):
             self.bodies.put_nowait(body)
 
@@ -81,7 +81,7 @@ def test_a_hanging_publish_does_not_stop_the_ones_after_it(monkeypatch: pytest.M
     """Open loop: the third is due while the first two hang, and is sent."""
     _use(monkeypatch, Slow())
     found = load.latency(Plan(messages=20, rate=200.0, size=20))
-    assert found["confirmed"].worst >= 0.19, "a timer may wake a little early"
+    assert found["confirmed"].worst >= 0.2
     assert found["confirmed"].p50 < 0.15, "the others did not wait for the two that hung"
     assert found["lost"] == 0
 

@@ -138,3 +138,17 @@ def test_damaged_metadata_is_an_error(case: Case) -> None:
 def test_offsets_of_a_kafka_topic_are_read_too() -> None:
     assert plain_offsets({"monitoring.pms": {"0": 5, "2": 7}}) == {0: 5, 2: 7}
     assert plain_offsets({"0": 5}) == {0: 5}
+
+
+def test_drafts_go_while_no_batch_is_known_and_stay_afterwards(case: Case) -> None:
+    case.log(OFFSETS, -1)
+    draft = case.spark.folder / OFFSETS / ".0.5f1.tmp"
+    draft.touch()
+    case.spark.clear_drafts()
+    assert not draft.exists()
+    case.log(OFFSETS, 0)
+    later = draft.with_name(".1.5f1.tmp")
+    later.touch()
+    case.spark.clear_drafts()
+    assert later.exists()
+    assert case.spark.has(OFFSETS, 0)

@@ -127,6 +127,19 @@ def test_what_comes_later_is_added_and_nothing_is_done_twice(spark: Any, lane: S
     assert (found.read, found.stored) == (111, 105)
 
 
+@pytest.mark.parametrize("left", [".0.5f1.tmp", "..0.5f1.tmp.crc", ".0.crc"])
+def test_a_driver_that_was_killed_in_its_first_note_is_run_again(
+    spark: Any, lane: SparkLane, left: str
+) -> None:
+    """Spark refuses to begin where it finds what it left itself."""
+    world.post(lane.url, lane.topic, readings(10), 2)
+    offsets = lane.checkpoint / "spark" / "1" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / left).write_text("v1\n", encoding="utf-8")
+    assert lane.run_on(spark).stored == 10
+    whole(lane, 10)
+
+
 def test_a_lost_a_foreign_and_an_old_checkpoint_are_refused_and_resume_goes_on(
     spark: Any, lane: SparkLane, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ from penstock.vocabulary.errors import StorageError
 
 OFFSETS: Final = "offsets"
 COMMITS: Final = "commits"
+LOGS: Final = (OFFSETS, COMMITS)
 ADVICE: Final = "open a new epoch with `penstock pipeline resume --from-table`"
 
 
@@ -77,6 +78,16 @@ class SparkCheckpoint:
                 f"{ADVICE}"
             ) from error
         return found
+
+    def clear_drafts(self) -> None:
+        """Removes what a driver left that was killed in its first note: Spark would refuse to begin.
+
+        Nothing is in it: a note that is whole has its number as its name.
+        """
+        if max(map(self.last, LOGS)) < 0:
+            for log in LOGS:
+                for draft in (self.folder / log).glob(".*"):
+                    draft.unlink()
 
     def _claim(self) -> Path:
         return self.folder.parent / f"{self.folder.name}.query"

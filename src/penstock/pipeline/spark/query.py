@@ -136,6 +136,7 @@ class SparkLane:
             if isinstance(table, SparkDeltaStorage):
                 table.spark = spark
         stream = self._loaded(self.feed.stream(spark, self._initial))
+        self._spark.clear_drafts()
         writer = stream.writeStream.foreachBatch(self._on_batch).queryName(pipeline.name)
         writer = writer.option("checkpointLocation", str(self._spark.folder.absolute()))
         if pipeline.trigger == AVAILABLE_NOW:

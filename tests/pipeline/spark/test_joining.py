@@ -10,16 +10,17 @@ from penstock.pipeline.refusals import CountsDiffer
 from penstock.pipeline.repositories.files import DataFile
 from penstock.pipeline.repositories.known import Marks
 from penstock.pipeline.spark import joining
-from penstock.pipeline.spark.workers import Outcome, Stored
+from penstock.pipeline.spark.workers import Outcome, Plan, Stored, Target
+
+PLAN = Plan("pms", True, {}, [Target("t", "", [])], False)
 
 
 def _outcome(
     partition: int, start: int, moments: list[int], files: tuple[str, ...] = ()
 ) -> Outcome:
     moment = np.array(moments, np.uint64)
-    content = np.stack([moment, moment], axis=1)
     named = [DataFile(each, "2020-02-10", 1, 1, 0, 0) for each in files]
-    stored = Stored("t", named, len(moments), 1, content.tobytes(), moment.tobytes())
+    stored = Stored("t", named, len(moments), 1, moment.tobytes())
     return Outcome(partition, start, start + 10, len(moments) + 1, [], [stored], b"", b"")
 
 
@@ -29,22 +30,22 @@ def test_outcomes_come_in_source_order_and_untouched_when_nothing_meets() -> Non
     def never(*_: Any) -> Outcome:
         raise AssertionError
 
-    assert joining.joined([three, two, one], never) == [one, two, three]
+    assert joining.joined([three, two, one], PLAN, never) == [one, two, three]
 
 
 def test_a_range_that_meets_an_earlier_one_is_done_again_with_all_before_it() -> None:
     asked: list[tuple[int, list[int]]] = []
 
     def again(outcome: Outcome, priors: Any) -> Outcome:
-        marks: Marks = priors["t"]
-        asked.append((outcome.start, marks.moment.tolist()))
+        marks: list[Marks] = priors["t"]
+        asked.append((outcome.start, [at for each in marks for at in each.moment.tolist()]))
         return _outcome(outcome.partition, outcome.start, [9])
 
     found = joining.joined(
-        [_outcome(0, 0, [1, 2]), _outcome(0, 10, [3]), _outcome(0, 20, [2])], again
+        [_outcome(0, 0, [1, 2]), _outcome(0, 10, [3]), _outcome(0, 20, [2])], PLAN, again
     )
     assert asked == [(20, [1, 2, 3])]
-    assert found[2].stored[0].marks().moment.tolist() == [9]
+    assert found[2].stored[0].moments.tolist() == [9]
 
 
 def test_files_of_an_outcome_that_is_not_used_are_removed(tmp_path: Path) -> None:

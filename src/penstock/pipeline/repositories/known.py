@@ -62,7 +62,7 @@ class Marks:
 
 
 class FileMarks(Marks):
-    """The marks of a file whose rows are gone from memory; contents are read from it again."""
+    """The marks of files whose rows are gone from memory; contents are read from them again."""
 
     def __init__(self, moment: Numbers, read: Callable[[], Marks]) -> None:
         super().__init__(lambda: self._read().content, moment)
@@ -158,8 +158,16 @@ class Known:
         return found
 
     def _marks_in(self, file: DataFile) -> Marks:
-        found = marks_of(read_file(self._root, self._dataset, file), self._dataset)
-        return Marks(found.content, found.moment)
+        return marks_in(self._root, self._dataset, [file])
+
+
+def marks_in(root: str, dataset: Dataset, files: Sequence[DataFile]) -> Marks:
+    """The marks of the rows in files, their contents hashed."""
+    found = [marks_of(read_file(root, dataset, file), dataset) for file in files]
+    return Marks(
+        np.concatenate([_NOTHING, *(each.content for each in found)]),
+        np.concatenate([_NOTHING[:, 0], *(each.moment for each in found)]),
+    )
 
 
 def is_among(values: Numbers, others: Numbers) -> Numbers:

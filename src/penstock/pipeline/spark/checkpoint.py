@@ -80,7 +80,7 @@ class SparkCheckpoint:
         return found
 
     def clear_drafts(self) -> None:
-        """Removes what a driver left that was killed in its first note: Spark would refuse to begin.
+        """Removes what a driver killed in its first note left: Spark would refuse to begin.
 
         Nothing is in it: a note that is whole has its number as its name.
         """

@@ -1,14 +1,13 @@
 """Where a query's messages come from: the port between a pipeline and its broker."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from penstock.pipeline.datasets.features import Features
 from penstock.pipeline.ledger import Range
-from penstock.pipeline.repositories.known import Marks
-from penstock.pipeline.spark.workers import Outcome, Plan
+from penstock.pipeline.spark.workers import Outcome, Plan, Priors
 from penstock.pipeline.work import Quarantined
 
 Offsets = dict[int, int]
@@ -44,7 +43,7 @@ class Feed(Protocol):
         """Has the workers do a batch."""
         ...
 
-    def work_again(self, plan: Plan, done: Outcome, priors: Mapping[str, Marks]) -> Outcome:
+    def work_again(self, plan: Plan, done: Outcome, priors: Priors) -> Outcome:
         """Does a range once more, here in the driver, knowing the rows of earlier ranges."""
         ...
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.pipeline.flow import Counts
@@ -11,39 +10,32 @@ from penstock.pipeline.ledger import Range
 from penstock.pipeline.refusals import CountsDiffer
 from penstock.pipeline.repositories.known import Marks, is_among
 from penstock.pipeline.repositories.port import TableStorage
-from penstock.pipeline.spark.workers import Outcome, to_table
+from penstock.pipeline.spark.workers import Outcome, Plan, Priors, marks_of, to_table
 
-Again = Callable[[Outcome, Mapping[str, Marks]], Outcome]
+Again = Callable[[Outcome, Priors], Outcome]
 """Does a range once more, knowing the rows of the ranges before it."""
 
 
-def joined(outcomes: Iterable[Outcome], again: Again) -> list[Outcome]:
+def joined(outcomes: Iterable[Outcome], plan: Plan, again: Again) -> list[Outcome]:
     """The outcomes in source order. A range that says what an earlier one said is done again."""
     done: list[Outcome] = []
     priors: dict[str, list[Marks]] = {}
     for outcome in sorted(outcomes, key=lambda each: (each.partition, each.start)):
         found = outcome
         if done and _meets(outcome, priors):
-            found = again(outcome, {root: _merged(parts) for root, parts in priors.items()})
+            found = again(outcome, priors)
         for stored in found.stored:
-            priors.setdefault(stored.root, []).append(stored.marks())
+            priors.setdefault(stored.root, []).append(marks_of(plan, stored))
         done.append(found)
     return done
 
 
-def _meets(outcome: Outcome, priors: Mapping[str, list[Marks]]) -> bool:
+def _meets(outcome: Outcome, priors: Priors) -> bool:
     """True when a row has the device, pack and moment of a row of an earlier range."""
     return any(
-        bool(is_among(stored.marks().moment, part.moment).any())
+        bool(is_among(stored.moments, part.moment).any())
         for stored in outcome.stored
         for part in priors.get(stored.root, ())
-    )
-
-
-def _merged(parts: list[Marks]) -> Marks:
-    return Marks(
-        np.concatenate([part.content for part in parts]),
-        np.concatenate([part.moment for part in parts]),
     )
 
 

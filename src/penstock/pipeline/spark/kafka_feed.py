@@ -5,7 +5,7 @@ group named by the subscription is committed after the tables, so that Kafka's t
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -17,13 +17,12 @@ from penstock.pipeline.datasets.features import TOPIC as FEATURES
 from penstock.pipeline.datasets.features import Features
 from penstock.pipeline.ledger import Range
 from penstock.pipeline.refusals import CountsDiffer
-from penstock.pipeline.repositories.known import Marks
 from penstock.pipeline.settings import Pipeline
 from penstock.pipeline.spark import kafka_rows, kafka_url, workers
 from penstock.pipeline.spark.feed import Offsets
 from penstock.pipeline.spark.kafka_link import KafkaLink, Record
 from penstock.pipeline.spark.penstock_feed import differs
-from penstock.pipeline.spark.workers import Outcome, Plan
+from penstock.pipeline.spark.workers import Outcome, Plan, Priors
 from penstock.pipeline.work import Quarantined
 
 EARLIEST: Final = -2
@@ -93,7 +92,7 @@ class KafkaFeed:
         rows = frame.select(*kafka_rows.COLUMNS).mapInArrow(work, kafka_rows.RETURNED).collect()
         return [workers.decode(bytes(row.outcome)) for row in rows]
 
-    def work_again(self, plan: Plan, done: Outcome, priors: Mapping[str, Marks]) -> Outcome:
+    def work_again(self, plan: Plan, done: Outcome, priors: Priors) -> Outcome:
         """Reads the records of the range again, here."""
         topic = self._pipeline.topic
         given = {

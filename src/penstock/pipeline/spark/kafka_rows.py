@@ -5,7 +5,7 @@ A record of ours says more about itself in headers of its own, as on every forei
 `penstock-more`, JSON with the headers that a record cannot hold as they are.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from penstock.pipeline.datasets.moments import STAMP
 from penstock.pipeline.datasets.raw import RAW, RECEIVED, SENDER, moment_of
-from penstock.pipeline.repositories.known import Marks
 from penstock.pipeline.spark import workers
 
 COLUMNS: Final = ("partition", "offset", "timestamp", "value", "headers")
@@ -143,7 +142,7 @@ def worked(plan: workers.Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 
 def outcomes_of(
-    plan: workers.Plan, batches: Iterable[pa.RecordBatch], priors: Mapping[str, Marks]
+    plan: workers.Plan, batches: Iterable[pa.RecordBatch], priors: workers.Priors
 ) -> Iterator[workers.Outcome]:
     """The work on records, partition by partition."""
     pieces = (piece for batch in batches for piece in by_partition(batch))

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -13,13 +12,12 @@ from penstock.client.reader import Reader
 from penstock.pipeline.datasets.features import Features, FeatureView
 from penstock.pipeline.flow import Publisher, ensure_topic
 from penstock.pipeline.ledger import Range
-from penstock.pipeline.repositories.known import Marks
 from penstock.pipeline.rewinding import rewind
 from penstock.pipeline.settings import Pipeline
 from penstock.pipeline.spark import joining, workers
 from penstock.pipeline.spark.feed import Call, Offsets
 from penstock.pipeline.spark.refusals import SourceDiffers
-from penstock.pipeline.spark.workers import Outcome, Plan, ReaderPlace
+from penstock.pipeline.spark.workers import Outcome, Plan, Priors, ReaderPlace
 from penstock.pipeline.work import Quarantined
 
 
@@ -85,7 +83,7 @@ class PenstockFeed:
         work = partial(workers.work_row, plan, self._place())
         return [workers.decode(bytes(each)) for each in frame.rdd.map(work).collect()]
 
-    def work_again(self, plan: Plan, done: Outcome, priors: Mapping[str, Marks]) -> Outcome:
+    def work_again(self, plan: Plan, done: Outcome, priors: Priors) -> Outcome:
         """Reads the range again."""
         place = self._place()
         return workers.work_range(plan, place, done.partition, done.start, done.end, priors)

@@ -244,7 +244,7 @@ class SparkLane:
 
         found = self.feed.work(frame, plan)
         self.feed.check_cover(found, entry.ranges, where)
-        return joining.joined(found, again)
+        return joining.joined(found, plan, again)
 
     def _published(self, outcomes: list[workers.Outcome], ranges: list[Range]) -> int:
         """Publishes refused readings, events and rows, in source order; how many events."""

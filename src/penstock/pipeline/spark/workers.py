@@ -5,7 +5,9 @@ writes Parquet files under names nobody else has. What it returns is small: file
 hashes, and what is to be published. The driver alone commits and publishes, in source order.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,7 +21,7 @@ from penstock.pipeline.datasets.events import EVENTS, conflicts
 from penstock.pipeline.flow import about_new
 from penstock.pipeline.reading import raw_of
 from penstock.pipeline.repositories.files import DataFile, write_files
-from penstock.pipeline.repositories.known import Known, Marks
+from penstock.pipeline.repositories.known import FileMarks, Known, Marks, Numbers, marks_in
 from penstock.pipeline.spark.connecting import reader_of
 
 PIECE_ROWS: Final = 100_000
@@ -62,15 +64,13 @@ class Stored(msgspec.Struct, frozen=True):
     files: list[DataFile]
     stored: int
     duplicate: int
-    content: bytes
-    """Of the new rows: n × 2 u64."""
     moment: bytes
     """Of the new rows: n u64."""
 
-    def marks(self) -> Marks:
-        """What tells the new rows apart."""
-        content = np.frombuffer(self.content, np.uint64).reshape(-1, 2)
-        return Marks(content, np.frombuffer(self.moment, np.uint64))
+    @property
+    def moments(self) -> Numbers:
+        """Whose and when the new rows are."""
+        return np.frombuffer(self.moment, np.uint64)
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -86,6 +86,17 @@ class Outcome(msgspec.Struct, frozen=True):
     """As the first table sees them; Arrow."""
     rows: bytes
     """The new rows of the first table, when they are to be published; Arrow."""
+
+
+Priors = Mapping[str, Sequence[Marks]]
+"""New rows of earlier ranges, for each table."""
+
+
+def marks_of(plan: Plan, stored: Stored) -> Marks:
+    """What tells the new rows apart. What they say is read from their files, if somebody asks."""
+    (target,) = (each for each in plan.targets if each.root == stored.root)
+    root, dataset = str(Path(target.root) / target.staging), finding.find(plan.dataset)
+    return FileMarks(stored.moments, partial(marks_in, root, dataset, stored.files))
 
 
 def work_row(plan: Plan, place: ReaderPlace, row: Any) -> bytes:
@@ -105,9 +116,9 @@ def decode(data: bytes) -> Outcome:
 
 def work_range(
     plan: Plan, place: ReaderPlace, partition: int, start: int, end: int,
-    priors: Mapping[str, Marks] | None = None,
+    priors: Priors | None = None,
 ) -> Outcome:  # fmt: skip
-    """Reads a range and does its work. `priors`: new rows of earlier ranges, for each table."""
+    """Reads a range and does its work."""
     reader = reader_of(*place)
     raws = (raw for batch in reader.batches(partition, start, end) for raw in raw_of(batch))
     return work_messages(plan, partition, start, end, raws, priors or {})
@@ -115,7 +126,7 @@ def work_range(
 
 def work_messages(
     plan: Plan, partition: int, start: int, end: int, raws: Iterable[pa.RecordBatch],
-    priors: Mapping[str, Marks],
+    priors: Priors,
 ) -> Outcome:  # fmt: skip
     """The work on the messages of a range, wherever they were read, piece by piece.
 
@@ -124,11 +135,8 @@ def work_messages(
     """
     dataset = finding.find(plan.dataset)
     limits = msgspec.convert(plan.limits, dataset.limits)
-    before = {
-        target.root: [priors[target.root]] if target.root in priors else []
-        for target in plan.targets
-    }
-    parts = [Part(0, [], [Stored(t.root, [], 0, 0, b"", b"") for t in plan.targets], [], [])]
+    before = {target.root: list(priors.get(target.root, ())) for target in plan.targets}
+    parts = [Part(0, [], [Stored(t.root, [], 0, 0, b"") for t in plan.targets], [], [])]
     for piece in work.pieces(raws, PIECE_ROWS):
         checked = work.check(dataset, piece, ranges=plan.has_ranges, limits=limits)
         parts.append(_worked(plan, dataset, checked, before))
@@ -161,7 +169,7 @@ def _worked(
     part = Part(checked.read, checked.quarantined, [], [], [])
     for target in plan.targets:
         one, new, events = _store(dataset, target, checked, made, before[target.root])
-        before[target.root].append(one.marks())
+        before[target.root].append(marks_of(plan, one))
         if not part.stored:
             part.events.append(events)
             if plan.keeps_rows:
@@ -176,7 +184,6 @@ def _together(stored: list[Stored]) -> Stored:
         [file for each in stored for file in each.files],
         sum(each.stored for each in stored),
         sum(each.duplicate for each in stored),
-        b"".join(each.content for each in stored),
         b"".join(each.moment for each in stored),
     )
 
@@ -204,7 +211,6 @@ def _store(
         known.note(files[0], marks)
     one = Stored(
         target.root, files, len(new), len(made.rows) - len(new),
-        np.ascontiguousarray(marks.content).tobytes(),
         np.ascontiguousarray(marks.moment).tobytes(),
     )  # fmt: skip
     return one, new, events

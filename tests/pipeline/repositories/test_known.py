@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -125,6 +127,28 @@ def test_a_file_whose_rows_are_gone_is_read_again(
         assert sifted.is_conflict.tolist() == [False, True]
     some = marks_of(again, pms.DATASET).pick(np.array([False, True]))
     assert some.content.tolist() == marks_of(again, pms.DATASET).content[1:].tolist()
+
+
+def test_of_a_file_nobody_knows_only_the_keys_are_read_until_moments_meet(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    asked: list[Any] = []
+
+    def watched(root: str, dataset: Any, file: Any, columns: Any = None) -> pa.Table:
+        asked.append(columns)
+        return read_file(root, dataset, file, columns)
+
+    monkeypatch.setattr(known, "read_file", watched)
+    root = str(tmp_path_factory.mktemp("table"))
+    rows = rows_of(*(bodies.pms(time_local=f"20200101T0000{at:02}Z") for at in (1, 3)))
+    (file,) = write_files(root, "", pms.DATASET, rows)
+    memory = Known(root, pms.DATASET)
+    between = rows_of(bodies.pms(time_local="20200101T000002Z"))
+    assert memory.sift(between, marks_of(between, pms.DATASET), [file]).is_new.all()
+    assert asked == [["pms_id", "pack_id", "time_event"]]
+    sifted = memory.sift(rows, marks_of(rows, pms.DATASET), [file])
+    assert not sifted.is_new.any()
+    assert asked[1:] == [None]
 
 
 def test_values_among_others_are_found() -> None:

@@ -6,6 +6,7 @@ a file nobody commits is never part of a table.
 
 import os
 import secrets
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -97,9 +98,14 @@ def described(rows: pa.Table, dataset: Dataset, path: str, day: str, size: int) 
     )  # fmt: skip
 
 
-def read_file(root: str, dataset: Dataset, file: DataFile) -> pa.Table:
-    """The rows of a file, as the table has them."""
-    own = pq.ParquetFile(Path(root) / file.path).read()
+def read_file(
+    root: str, dataset: Dataset, file: DataFile, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """The rows of a file, as the table has them; all columns, or some without the day."""
+    own = pq.ParquetFile(Path(root) / file.path).read(columns)
+    if columns is not None:
+        wanted = pa.schema([dataset.schema.field(name) for name in columns])
+        return own.select(columns).cast(wanted)
     if table.DAY in own.column_names:  # written by Spark
         own = own.drop_columns([table.DAY])
     day = pa.array([date.fromisoformat(file.day)] * len(own), pa.date32())

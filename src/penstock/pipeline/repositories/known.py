@@ -115,7 +115,7 @@ class Known:
 
     def note(self, file: DataFile, marks: Marks) -> None:
         """Keeps what is known of a file that was just written, but not its rows."""
-        if not marks.is_hashed:
+        if not marks.is_hashed and not isinstance(marks, FileMarks):
             marks = FileMarks(marks.moment, lambda: self._marks_in(file))
         self._cache[file.path] = marks
         self._rows += len(marks.moment)
@@ -151,7 +151,8 @@ class Known:
     def _marks(self, file: DataFile) -> Marks:
         found = self._cache.get(file.path)
         if found is None:
-            found = self._marks_in(file)
+            keys = read_file(self._root, self._dataset, file, [*self._dataset.keys, "time_event"])
+            found = FileMarks(marks_of(keys, self._dataset).moment, lambda: self._marks_in(file))
             self.note(file, found)
         else:
             self._cache.move_to_end(file.path)

@@ -98,6 +98,29 @@ def test_batches_give_bodies_without_an_object_for_each() -> None:
     run(scenario)
 
 
+def test_what_is_read_ahead_is_dropped_with_its_range_and_its_refusal_is_heard_in_turn() -> None:
+    async def scenario(client: Client) -> None:
+        reader = await client.reader("orders", "tables", owner="run-1")
+        for number in range(4):
+            await client.publish("orders", b"%d" % number)
+        await reader.plan()
+        before = asyncio.all_tasks()
+        left: Any = reader.batches(0, 0, 4, max_bytes=1)
+        assert (await anext(left)).bodies == [b"0"]
+        await left.aclose()
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() <= before
+        batches = reader.batches(0, 0, 4, max_bytes=1)
+        assert (await anext(batches)).bodies == [b"0"]
+        await asyncio.sleep(0.05)
+        await client.reader("orders", "tables", owner="run-2")
+        assert (await anext(batches)).bodies == [b"1"], "it was there before the new owner"
+        with pytest.raises(ReaderFenced):
+            await anext(batches)
+
+    run(scenario)
+
+
 def test_a_restart_between_plan_and_commit_reads_the_same_rows(tmp_path: Path) -> None:
     url = f"file:{tmp_path / 'store'}"
 

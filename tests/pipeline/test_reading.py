@@ -1,9 +1,11 @@
 import asyncio
 
+import numpy as np
 import pyarrow as pa
+import pytest
 
 from penstock.client.client import connect
-from penstock.pipeline.reading import raw_of
+from penstock.pipeline.reading import numbered, raw_of
 from penstock.vocabulary.message import Message
 
 
@@ -54,3 +56,12 @@ def test_ids_that_nobody_gave_are_different_in_every_partition() -> None:
     found = asyncio.run(read())
     assert len(found) == len(set(found)) == 32
     assert "own" in found
+
+
+@pytest.mark.parametrize("first", [0, 1, 14, 15, 254, 2**32 - 3, 2**63 - 5, 2**64 - 40])
+@pytest.mark.parametrize("step", [1, 3])
+def test_many_numbered_ids_are_those_made_one_by_one(first: int, step: int) -> None:
+    numbers = [first + each for each in range(0, 40, step)]
+    found = numbered("é-", np.array(numbers, np.uint64), ".1")
+    assert found.to_pylist() == [f"é-{each:x}.1" for each in numbers]
+    assert numbered("é-", np.array([], np.uint64), ".1").to_pylist() == []

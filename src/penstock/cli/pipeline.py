@@ -41,7 +41,7 @@ def _chosen(arguments: Namespace) -> list[Any]:
 async def _run(arguments: Namespace, output: Output) -> int:
     from penstock.client.client import connect
     from penstock.client.signals import stopping_on_signals
-    from penstock.pipeline.arrow import leave_pandas_alone
+    from penstock.pipeline.arrow import leave_pandas_alone, reuse_memory
     from penstock.pipeline.flow import Consumer
 
     pipelines = _chosen(arguments)
@@ -50,6 +50,7 @@ async def _run(arguments: Namespace, output: Output) -> int:
 
         return await run_spark(pipelines, arguments.file, output)
     leave_pandas_alone()
+    reuse_memory()
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         clients = {

@@ -10,6 +10,7 @@ A planned range is held until it is committed, whatever the limits of the topic 
 restart `planned()` gives what was planned and not committed; reading it gives the same messages.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final
 
@@ -96,14 +97,19 @@ class Reader:
     ) -> "AsyncIterator[ReadBatch]":
         """The same in batches of about so many bytes, without an object for each message."""
         _check_number("max_bytes", max_bytes, 1)
-        question = self._question(partition, start, end, max_bytes)
-        while True:
-            frames, at = await self._ask(question)
-            if frames:
-                yield ReadBatch(self.topic, partition, frames)
-            if at >= end:
-                return
-            question = self._question(partition, at, end, max_bytes)
+        frames, at = await self._ask(self._question(partition, start, end, max_bytes))
+        while at < end:
+            # The next ones are under way while these are worked on.
+            ahead = asyncio.ensure_future(self._ask(self._question(partition, at, end, max_bytes)))
+            ahead.add_done_callback(_seen)
+            try:
+                if frames:
+                    yield ReadBatch(self.topic, partition, frames)
+                frames, at = await ahead
+            finally:
+                ahead.cancel()
+        if frames:
+            yield ReadBatch(self.topic, partition, frames)
 
     async def commit(self, ends: Mapping[int, int]) -> None:
         """Finishes everything below these ends (partition → offset); durable when it returns.
@@ -135,6 +141,12 @@ class Reader:
 
     async def _ask(self, question: q.Request) -> Any:
         return await self._opened().ask(question)
+
+
+def _seen(asked: "asyncio.Future[Any]") -> None:
+    """Nobody may want the answer any more, nor hear why there is none."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 class ReadBatch:

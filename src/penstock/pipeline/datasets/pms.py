@@ -85,6 +85,7 @@ def rows(good: pa.RecordBatch) -> dict[str, pa.Array]:
     """The own columns of the table."""
     count = len(good)
     cells = table.matrix(good.column("pack.cell.volts"), CELLS)
+    low, high = exact.ends(cells)
     temps = table.matrix(good.column("pack.temp"), 3)
     fet_temps = table.matrix(good.column("pack.fet.temp"), FETS)
     amps = good.column("pack.amps")
@@ -98,8 +99,8 @@ def rows(good: pa.RecordBatch) -> dict[str, pa.Array]:
                 "volts": pa.array(exact.total(cells)),
                 "amps": amps,
                 "watts": pa.array(exact.total_times(cells, amps.to_numpy())),
-                "vcl": pa.array(cells.min(axis=1)),
-                "vch": pa.array(cells.max(axis=1)),
+                "vcl": pa.array(low),
+                "vch": pa.array(high),
                 "dock": good.column("pack.dock"),
                 "temp_top": pa.array(np.ascontiguousarray(temps[:, 0])),
                 "temp_mid": pa.array(np.ascontiguousarray(temps[:, 1])),
@@ -135,7 +136,8 @@ def find(good: pa.RecordBatch, limits: Limits) -> Iterable[Finding]:
     opened = is_open.sum(axis=1)
     yield fired(OPEN_CELL, opened > 0, "pack.cell.open", opened, 0.0)
     cells = table.matrix(good.column("pack.cell.volts"), CELLS)
-    spread = (cells.max(axis=1) - cells.min(axis=1)) * 1000
+    low, high = exact.ends(cells)
+    spread = (high - low) * 1000
     is_uneven = exact.nearest(spread) > limits.imbalance_mv
     yield fired(IMBALANCE, is_uneven, "pack.cell.volts", exact.nearest(spread), limits.imbalance_mv)
     temps = table.matrix(good.column("pack.temp"), 3)

@@ -45,7 +45,7 @@ def told(headers: Sequence[Headers]) -> Told:
 def raw_batch(
     bodies: Sequence[bytes | None],
     *,
-    ids: Sequence[str] | None = None,
+    ids: Sequence[str] | pa.StringArray | None = None,
     headers: Sequence[Headers] | Told | None = None,
     published_ms: Sequence[int] | int = 0,
     partition: int = 0,

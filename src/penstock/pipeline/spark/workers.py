@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.pipeline import work
+from penstock.pipeline.arrow import reuse_memory
 from penstock.pipeline.datasets import finding
 from penstock.pipeline.datasets.dataset import Dataset
 from penstock.pipeline.datasets.events import EVENTS, conflicts
@@ -133,6 +134,7 @@ def work_messages(
     Memory that is used again is much faster than memory that is new, and a large range needs no
     more of it than a piece.
     """
+    reuse_memory()
     dataset = finding.find(plan.dataset)
     limits = msgspec.convert(plan.limits, dataset.limits)
     before = {target.root: list(priors.get(target.root, ())) for target in plan.targets}

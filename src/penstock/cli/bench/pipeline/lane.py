@@ -40,9 +40,10 @@ async def _consumer(folder: Path, messages: int) -> Any:
 
 async def measure(folder: Path, messages: int) -> dict[str, Any]:
     """Fills a topic, then runs the pipeline over it; rows by the clock and by the processor."""
-    from penstock.pipeline.arrow import leave_pandas_alone
+    from penstock.pipeline.arrow import leave_pandas_alone, reuse_memory
 
     leave_pandas_alone()
+    reuse_memory()
     async with await _consumer(folder / "warm", WARM) as warm:
         await warm.run()
     async with await _consumer(folder, messages) as consumer:

@@ -1,6 +1,7 @@
 """`penstock bench pipeline`: every figure of readings into tables, in one run, side by side."""
 
 import asyncio
+import os
 import shutil
 import statistics
 import subprocess
@@ -171,6 +172,7 @@ def _measure(
             progress.draw()
             place = folder / f"{case.name}-{turn}"
             place.mkdir()
+            os.sync()  # or this case waits for what the one before it left to be written
             began = time.perf_counter()
             with watches[case.name]:
                 found = case.run(world, place)

@@ -88,7 +88,8 @@ def _cell(cell: capabilities.Cell) -> dict[str, Any]:
 
 def _legend(output: Output) -> None:
     output.say()
-    output.say("N native   E emulated by the client   R refused by name when a program asks for it")
+    output.say("N native   E emulated by the client")
+    output.say("R not there; refused by name where a program asks for it")
 
 
 COMMAND = Command(

@@ -97,7 +97,8 @@ def test_a_server_that_does_not_run_is_no_server(
 ) -> None:
     bad = _getter(script, "error while loading shared libraries: libx.so.1")
     assert _use(script, monkeypatch, tool=bad) == 1
-    assert "it was got but does not run" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "it was got but does not run: error while loading shared libraries: libx.so.1" in said
 
 
 def test_an_unknown_name_is_refused(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +142,11 @@ def test_a_browser_that_is_not_installed_is_unpacked(
         assert package == "chromium"
         inside = root / "usr" / "lib" / "chromium"
         inside.mkdir(parents=True)
-        script.write_program(inside / "chromium", "echo Chromium 156.0.1")
+        script.write_program(inside / "chromium", 'echo Chromium 156.0.1 "$LD_LIBRARY_PATH"')
+        for library in ("libx.so.1", "private/liby.so"):
+            path = root / "usr" / "lib" / "some-linux-gnu" / library
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
 
     monkeypatch.setattr(script, "unpack", unpack)
     monkeypatch.setattr(
@@ -149,3 +154,7 @@ def test_a_browser_that_is_not_installed_is_unpacked(
     )
     script.get_chromium(tmp_path, script.PACKAGED)
     assert script.version_of(script.SERVERS["chromium"], tmp_path) == "156.0.1"
+    libraries = tmp_path / "root" / "usr" / "lib" / "some-linux-gnu"
+    assert f"{libraries}:{libraries}/private" in script.words_of(
+        script.SERVERS["chromium"], tmp_path
+    ), "libraries one folder deeper are found, too"

@@ -3,12 +3,16 @@
 import asyncio
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
+from penstock.drivers.kafka.names import READER, kafka_name
 from penstock.drivers.kafka.readers import Note, _shortened
 from penstock.vocabulary.errors import ReaderFenced, UnknownSubscription
 from tests.contracts.suites.world import unique
 from tests.drivers.kafka.rig import client_of, run
 from tests.servers.kafka import Cluster
+
+OPEN_S = 2.0
 
 
 def test_every_partition_is_planned_read_and_committed(kafka_server: Cluster) -> None:
@@ -58,6 +62,34 @@ def test_of_two_owners_that_write_at_once_one_is_fenced(kafka_server: Cluster) -
             assert await new.planned() == planned
             await new.commit({0: planned[0].end})
             assert await new.progress() == {0: planned[0].end}
+
+    run(scenario())
+
+
+def test_a_transaction_left_open_on_the_progress_is_waited_for(kafka_server: Cluster) -> None:
+    topic = unique("left")
+
+    async def scenario() -> None:
+        async with client_of(kafka_server, "topics=1:1") as client:
+            await client.publish(topic, b"x")
+            reader = await client.reader(topic, "tables", owner="run-1")
+            (part,) = await reader.plan()
+            killed = Producer(
+                {"bootstrap.servers": kafka_server.bootstrap, "transactional.id": topic}
+            )
+            group = Consumer(
+                {"bootstrap.servers": kafka_server.bootstrap, "group.id": f"{READER}tables"}
+            )
+            killed.init_transactions(30.0)
+            killed.begin_transaction()
+            place = TopicPartition(kafka_name(topic), 0, part.end)
+            killed.send_offsets_to_transaction([place], group.consumer_group_metadata(), 30.0)
+            asked = asyncio.ensure_future(reader.progress())
+            await asyncio.sleep(OPEN_S)
+            assert not asked.done(), "how far the reader is depends on the transaction"
+            killed.abort_transaction(30.0)
+            group.close()
+            assert await asked == {0: 0}
 
     run(scenario())
 

@@ -7,6 +7,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.pipeline.spark.world import until
+
 WAIT_S = 60.0
 
 
@@ -16,6 +18,7 @@ def create(servers: str, topic: str, partitions: int = 3) -> None:
     admin = AdminClient(_common(servers))  # it must live until it has answered
     for made in admin.create_topics([wanted]).values():
         made.result(WAIT_S)
+    until(lambda: topic in admin.list_topics(timeout=WAIT_S).topics, "Kafka to know its new topic")
 
 
 def delete(servers: str, topic: str) -> None:

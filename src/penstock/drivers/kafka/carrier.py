@@ -21,6 +21,7 @@ from penstock.drivers.foreign.carrier import (
 )
 from penstock.drivers.foreign.envelope import Letter
 from penstock.drivers.foreign.plain import Place, Places, PlainLetters
+from penstock.drivers.kafka.askers import Askers
 from penstock.drivers.kafka.feed import KafkaFeed
 from penstock.drivers.kafka.link import (
     AdminClient,
@@ -86,6 +87,7 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
         )  # fmt: skip
         self.link = Link(settings)
         self.looker = Looker(self.link)
+        self.askers = Askers(self.link)
 
     async def open(self, ask_s: float) -> None:
         """Asks the cluster what it takes, and makes the topics of the URL."""
@@ -116,6 +118,7 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
         await self.close_units()
         await self.close_readers()
         await self.looker.close()
+        await self.askers.close()
         await self.link.close()
 
     # -- sending ---------------------------------------------------------------------------------
@@ -212,13 +215,11 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
                 by_name[kafka_name(topic)] = topic
                 places += [(kafka_name(topic), part) for part in range(count)]
         listed = [TopicPartition(name, part) for name, part in places]
-        asked = [ConsumerGroupTopicPartitions(group, listed) for group in groups if places]
-        list_offsets = AdminClient.list_consumer_group_offsets
-        answers = await asyncio.gather(*(self.link.ask_group(list_offsets, [g]) for g in asked))
+        asked = list(groups) if listed else []
+        answers = await asyncio.gather(*(self.askers.committed(group, listed) for group in asked))
         found: dict[tuple[str, str], dict[int, Remembered]] = {}
-        for answer in answers:
-            group = answer.group_id
-            for place in answer.topic_partitions:
+        for group, answer in zip(asked, answers, strict=True):
+            for place in answer:
                 if place.error is not None:
                     raise translated(KafkaException(place.error), self.link.where)
                 if place.offset >= 0:

@@ -8,7 +8,6 @@ two owners one loses and finds itself fenced.
 import asyncio
 from base64 import b64encode
 from collections.abc import Callable
-from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -18,17 +17,12 @@ from penstock.batch import encode_columns
 from penstock.batch.frame import Frame
 from penstock.drivers.foreign.envelope import columns_of
 from penstock.drivers.foreign.readers import check_owner, fenced
-from penstock.drivers.kafka.link import (
-    AdminClient,
-    ConsumerGroupTopicPartitions,
-    KafkaException,
-    Link,
-    TopicPartition,
-    translated,
-)
+from penstock.drivers.kafka.askers import Askers
+from penstock.drivers.kafka.link import KafkaException, Link, TopicPartition, translated
 from penstock.drivers.kafka.look import Looker, Span, letter_of
 from penstock.drivers.kafka.names import OWN, READER, kafka_name
 from penstock.drivers.kafka.progress import METADATA_BYTES_MAX
+from penstock.drivers.kafka.settings import SETTLED_S_MAX
 from penstock.drivers.kafka.units import Doubt, end_producer, group_of, new_producer, transact
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import (
@@ -78,6 +72,7 @@ class KafkaReaders:
 
     link: Link
     looker: Looker
+    askers: Askers
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,19 +105,18 @@ class KafkaReaders:
         kafka = kafka_name(topic)
         asked = [TopicPartition(kafka, part) for part in range(await self.partitions_of(topic))]
         group = READER + name
-        for _ in range(TRIES_MAX):
-            answer = await self.link.ask_group(
-                partial(AdminClient.list_consumer_group_offsets, require_stable=True),
-                [ConsumerGroupTopicPartitions(group, asked)],
-            )
-            told = {each.partition: each for each in answer.topic_partitions}
+        until = self.link.loop.time() + SETTLED_S_MAX
+        while True:
+            answer = await self.askers.committed(group, asked, is_stable=True)
+            told = {each.partition: each for each in answer}
             if all(each.error is None for each in told.values()):
                 break
-            await asyncio.sleep(PAUSE_S)  # a transaction is not quite finished
-        else:
-            raise Unavailable(
-                f"{self.link.where}: the progress of reader {name!r} is not known yet"
-            )
+            if self.link.loop.time() > until:
+                raise Unavailable(
+                    f"{self.link.where}: the progress of reader {name!r} is not known: "
+                    f"a transaction on it has not ended for {SETTLED_S_MAX:.0f} s"
+                )
+            await asyncio.sleep(PAUSE_S)  # its process may have been killed in the middle of it
         if told[0].offset < 0 or not told[0].metadata:
             return None
         note = msgspec.json.decode(told[0].metadata, type=Note)

@@ -18,6 +18,8 @@ SESSION_S: Final = 10.0
 TRANSACTION_MS: Final = 20_000
 """Kafka aborts a transaction that was begun so long ago. Until then, what is stored behind one that
 a dead process left open is hidden from readers."""
+SETTLED_S_MAX: Final = TRANSACTION_MS / 1000 + 15.0
+"""By then every transaction has ended: Kafka looks every ten seconds for those that are too old."""
 SESSION_S_MIN: Final = 6.0
 MAX_POLL_S: Final = 300.0
 COPIES_MAX: Final = 32

@@ -26,7 +26,7 @@ from penstock.drivers.kafka.link import (
 )
 from penstock.drivers.kafka.look import Looking, Span, place_of
 from penstock.drivers.kafka.names import is_hidden, kafka_name, topic_name
-from penstock.drivers.kafka.settings import TRANSACTION_MS
+from penstock.drivers.kafka.settings import SETTLED_S_MAX
 from penstock.drivers.port import Capabilities
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
@@ -45,8 +45,6 @@ from penstock.vocabulary.policy import TopicPolicy
 WEEK_S: Final = 7 * 24 * 3600.0
 SEEN_S: Final = 10.0
 """How long a topic that was made or deleted may take until every broker knows."""
-SETTLED_S_MAX: Final = TRANSACTION_MS / 1000 + 15.0
-"""Kafka looks every ten seconds for transactions that are too old."""
 SETTLED_PAUSE_S: Final = 0.05
 KEPT: Final = ("durability", "retain_s", "replay_s", "max_age_s", "max_bytes", "keep_last")
 COUNTED_MAX: Final = 10_000

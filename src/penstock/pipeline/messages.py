@@ -138,8 +138,10 @@ def forwarded(dataset: Dataset, rows: pa.Table | None) -> Iterator[tuple[int, Nu
 
 
 def _fitting(tree: dict[str, Any], device: str, headers: dict[str, str]) -> Message:
-    """A message of a device. Texts of a body that is too large are cut; if that is not enough,
-    the message refers to what the table holds: it has no body."""
+    """A message of a device. Texts of a body that is too large are cut.
+
+    When that is not enough, it has no body: it refers to what the table holds.
+    """
     body: bytes | None = msgspec.json.encode(tree)
     if len(body or b"") > BODY_BYTES_MAX:
         body = msgspec.json.encode(_cut_texts(tree))

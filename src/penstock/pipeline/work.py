@@ -118,8 +118,7 @@ def coalesced(raws: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
 
 
 def pieces(raws: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[list[pa.RecordBatch]]:
-    """The batches in groups of about `rows_max` rows, or of fewer that are as many bytes as
-    memory should hold; a large batch is not cut."""
+    """The batches in groups of about `rows_max` rows, or fewer long ones; none is cut."""
     found: list[pa.RecordBatch] = []
     count = size = 0
     for raw in raws:

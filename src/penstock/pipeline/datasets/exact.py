@@ -21,7 +21,7 @@ WHOLE_MAX: Final = float(2**53)
 """Above this a double may stand for more than one whole number."""
 PRODUCT_MAX: Final = float(2**62)
 _CONTEXT: Final = Context(prec=700, rounding=ROUND_HALF_UP)
-"""As many digits as a sum or a product of doubles up to 1e100 can have: nothing is rounded twice."""
+"""Digits enough for sums and products of doubles up to 1e100: nothing is rounded twice."""
 _UNIT: Final = Decimal(1).scaleb(-DECIMALS)
 
 

@@ -73,6 +73,20 @@ def test_a_run_goes_in_batches_and_is_stored_once_however_often_it_comes(tmp_pat
     assert len({each.id for each in found}) == len(found)
 
 
+@pytest.mark.parametrize("letter", ["x", "ü"])
+def test_a_run_of_small_bodies_and_large_headers_fits_its_batches(letter: str) -> None:
+    text = letter * (16_000 // len(letter.encode()))
+    given = [Message(body=b"", key="k" * 1_024, headers={"a": text})] * 1_000
+
+    async def steps() -> None:
+        async with connect("memory:") as client:
+            publisher = Numbered(client, "t", 0, publisher="p", epoch=1)
+            assert await publisher.publish_run(0, given) == 1_000
+            assert await publisher.publish_run(0, given) == 0
+
+    asyncio.run(steps())
+
+
 def test_a_run_that_was_sent_in_part_is_completed(tmp_path: Path) -> None:
     given = [Message(body=b"%d" % at) for at in range(2_500)]
 

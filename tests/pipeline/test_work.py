@@ -5,6 +5,7 @@ import pyarrow as pa
 from penstock.pipeline import work
 from penstock.pipeline.datasets import pms
 from penstock.pipeline.datasets.raw import raw_batch
+from penstock.vocabulary.limits import MIB
 from tests.pipeline.datasets import bodies
 
 
@@ -55,6 +56,19 @@ def test_large_batches_are_cut_and_small_ones_joined() -> None:
     assert [len(each) for each in work.coalesced(parts)] == [20_000, 20_000, 5_000]
 
 
+def test_long_messages_are_worked_on_in_smaller_parts() -> None:
+    long = raw_batch([b"x" * MIB] * 40)
+    for given in ([long], [long.slice(at, 1) for at in range(40)]):
+        parts = list(work.coalesced(given))
+        assert sum(map(len, parts)) == 40
+        assert all(each.nbytes <= work.BYTES_AT_ONCE + 2 * MIB for each in parts)
+        assert min(map(len, parts)) > 4
+    mixed = raw_batch([*[b"x"] * 10_000, b"x" * 20 * MIB, *[b"x"] * 10_000])
+    parts = list(work.coalesced([mixed]))
+    assert pa.Table.from_batches(parts).equals(pa.Table.from_batches([mixed]))
+    assert max(each.nbytes for each in parts) < 21 * MIB
+
+
 def test_nothing_gives_nothing() -> None:
     checked = work.check(pms.DATASET, [])
     made = work.make(pms.DATASET, checked.good)
@@ -67,3 +81,5 @@ def test_pieces_are_about_as_large_as_asked_and_keep_the_order() -> None:
     found = [[len(raw) for raw in piece] for piece in work.pieces(iter(raws), 5)]
     assert found == [[3, 4], [10], [1]]
     assert list(work.pieces([], 5)) == []
+    long = raw_batch([b"x" * work.BYTES_IN_PIECE])
+    assert [len(piece) for piece in work.pieces([raws[0], long, raws[0]], 100)] == [2, 1]

@@ -26,6 +26,8 @@ RUN_MESSAGES: Final = 1_000
 RUN_BYTES: Final = 1024 * 1024
 """A run is cut into batches of so much. It is repeated whole, and must then be cut the same: a
 change of these numbers may repeat or lose messages of a run that was interrupted before it."""
+HEADERS_BYTES: Final = 6 * 1024 * 1024
+"""The same for headers, few bytes as a rule: bodies, headers and keys have to fit a batch."""
 
 
 class Numbered:
@@ -101,15 +103,22 @@ class Numbered:
 
 def _cut(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
     """Where each batch of a run starts and ends: the same, whenever it is asked."""
-    start = size = 0
+    start = size = told = 0
     for at, message in enumerate(messages):
         own = len(message.body or b"")
-        if at > start and (at - start >= RUN_MESSAGES or size + own > RUN_BYTES):
+        headers = sum(_size(name) + _size(text) for name, text in (message.headers or {}).items())
+        is_full = size + own > RUN_BYTES or told + headers > HEADERS_BYTES
+        if at > start and (at - start >= RUN_MESSAGES or is_full):
             yield start, at
-            start, size = at, 0
+            start, size, told = at, 0, 0
         size += own
+        told += headers
     if start < len(messages):
         yield start, len(messages)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 async def _landed(flying: list[tuple["Future[Any]", int]]) -> int:

@@ -12,9 +12,16 @@ from penstock.pipeline.datasets.events import EVENTS
 from penstock.pipeline.datasets.strict import Reason
 from penstock.pipeline.datasets.validate import STAGE
 from penstock.pipeline.repositories.known import Marks, marks_of
+from penstock.vocabulary.limits import MIB
 
 ROWS_AT_ONCE: Final = 20_000
 """Rows that are worked on together: large enough for vectors, small enough for caches."""
+
+BYTES_AT_ONCE: Final = 16 * MIB
+"""Bytes that are worked on together; a parser needs many times their memory."""
+
+BYTES_IN_PIECE: Final = 256 * MIB
+"""Bytes of a range that are in memory together."""
 
 ROWS_LEAST: Final = 5_000
 """A batch of so many rows is worked on alone: joining it to others costs more than it saves."""
@@ -92,39 +99,43 @@ def make(dataset: Dataset, good: Iterable[pa.RecordBatch]) -> Made:
 
 
 def coalesced(raws: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    """Small batches joined, large ones cut."""
+    """Small batches joined, large ones cut: by rows, and by bytes where rows are long."""
     waiting: list[pa.RecordBatch] = []
-    count = 0
+    count = size = 0
     for raw in raws:
-        if not count and len(raw) >= ROWS_LEAST:
+        own = raw.nbytes
+        if not count and (len(raw) >= ROWS_LEAST or own >= BYTES_AT_ONCE):
             yield from _pieces(raw)  # as it is: nothing is copied
             continue
         waiting.append(raw)
         count += len(raw)
-        if count >= ROWS_AT_ONCE:
+        size += own
+        if count >= ROWS_AT_ONCE or size >= BYTES_AT_ONCE:
             yield from _cut(waiting)
-            waiting, count = [], 0
+            waiting, count, size = [], 0, 0
     if count:
         yield from _cut(waiting)
 
 
 def pieces(raws: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[list[pa.RecordBatch]]:
-    """The batches in groups of about `rows_max` rows; a large batch is not cut."""
+    """The batches in groups of about `rows_max` rows, or fewer long ones; none is cut."""
     found: list[pa.RecordBatch] = []
-    count = 0
+    count = size = 0
     for raw in raws:
         found.append(raw)
         count += len(raw)
-        if count >= rows_max:
+        size += raw.nbytes
+        if count >= rows_max or size >= BYTES_IN_PIECE:
             yield found
-            found, count = [], 0
+            found, count, size = [], 0, 0
     if found:
         yield found
 
 
 def _cut(raws: list[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     table = pa.Table.from_batches(raws).combine_chunks()
-    yield from table.to_batches(max_chunksize=ROWS_AT_ONCE)
+    for each in table.to_batches(max_chunksize=ROWS_AT_ONCE):
+        yield from _halved(each)
 
 
 def _pieces(raw: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
@@ -132,7 +143,17 @@ def _pieces(raw: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
     parts = -(-len(raw) // ROWS_AT_ONCE)
     size = -(-len(raw) // parts)
     for start in range(0, len(raw), size):
-        yield raw.slice(start, size)
+        yield from _halved(raw.slice(start, size))
+
+
+def _halved(raw: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    """Cut until every part is small enough, or one message."""
+    if len(raw) < 2 or raw.nbytes <= BYTES_AT_ONCE:  # noqa: PLR2004 - halves
+        yield raw
+        return
+    half = len(raw) // 2
+    yield from _halved(raw.slice(0, half))
+    yield from _halved(raw.slice(half))
 
 
 def _beside(dataset: Dataset) -> pa.Schema:

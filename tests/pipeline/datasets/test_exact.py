@@ -9,6 +9,7 @@ from penstock.pipeline.datasets import exact
 
 UNIT = Decimal("0.0001")
 WIDE = Context(prec=80, rounding=ROUND_HALF_UP)
+HUGE = Context(prec=2_000, rounding=ROUND_HALF_UP)
 
 
 def oracle(value: Decimal) -> float:
@@ -54,6 +55,26 @@ def test_products_are_exact_whatever_the_decimals_and_the_size() -> None:
     with localcontext(WIDE):
         for a, b, value in zip(left, right, found.tolist(), strict=True):
             assert value == oracle(Decimal(repr(a)) * Decimal(repr(b))), (a, b)
+
+
+def test_numbers_of_any_size_are_exact() -> None:
+    draw = random.Random(5)
+
+    def drawn() -> float:
+        size = draw.choice([0, 3, 9, 12, 14, 15, 16, 20, 50, 100])
+        value = float(f"{draw.uniform(-1, 1) * 10.0**size:.{draw.randint(0, 17)}g}")
+        return draw.choice([value, 0.0, 1e-4, 5e-324, -1e100, 123456789012345.678, 2.0**53 + 2])
+
+    cells = np.array([[drawn() for _ in range(14)] for _ in range(2_000)])
+    amps = np.array([drawn() for _ in range(2_000)])
+    totals, times = exact.total(cells), exact.total_times(cells, amps)
+    products = exact.product(cells[:, 0], amps)
+    with localcontext(HUGE):
+        for row, factor in enumerate(decimals(amps)):
+            total = sum(decimals(cells[row]), Decimal(0))
+            assert totals[row] == float(total.quantize(UNIT))
+            assert times[row] == float((total * factor).quantize(UNIT))
+            assert products[row] == float((decimals(cells[row])[0] * factor).quantize(UNIT))
 
 
 def test_ties_go_away_from_zero() -> None:

@@ -43,7 +43,9 @@ def test_every_reason_is_told_with_path_rule_and_value() -> None:
         ("status__code", "001", "text.hex"),
         ("status__temp", None, "key.missing"),
         ("status__temp", True, "type.number"),
-        ("status__temp", 1e7, "number.too-large"),
+        ("status__temp", 1.1e100, "number.too-large"),
+        ("pack__cell__volts", [1e6 + 1] * 14, "number.too-large"),
+        ("pack__dock", 2**63, "number.too-large"),
         ("status__temp", 10**400, "number.too-large"),
         ("pack", [], "type.object"),
         ("pack__id", 241, "type.text"),
@@ -59,7 +61,7 @@ def test_every_reason_is_told_with_path_rule_and_value() -> None:
 )
 def test_each_rule_of_a_pack(path: str, value: object, rule: str) -> None:
     found = reasons(bodies.encoded(bodies.pms(**{path: value})))
-    assert [each for _, each in found] == [rule]
+    assert {each for _, each in found} == {rule}
     assert found[0][0].startswith(path.replace("__", "."))
 
 

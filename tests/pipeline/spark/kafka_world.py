@@ -47,6 +47,17 @@ def post(
     assert producer.flush(WAIT_S) == 0
 
 
+def abort(servers: str, topic: str, given: Sequence[bytes]) -> None:
+    """Publishes bodies in a transaction that is taken back: offsets that hold no record."""
+    producer = Producer({**_common(servers), "transactional.id": f"abort.{topic}"})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    for body in given:
+        producer.produce(topic, value=body, partition=0)
+    assert producer.flush(WAIT_S) == 0
+    producer.abort_transaction(WAIT_S)
+
+
 def records(servers: str, topic: str) -> list[tuple[bytes | None, dict[str, str]]]:
     """Every record of a topic that was committed: body and headers."""
     reader = Consumer(

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.pipeline.datasets.events import EVENTS
 from penstock.pipeline.refusals import CountsDiffer
 from penstock.pipeline.repositories.files import DataFile
 from penstock.pipeline.repositories.known import Marks
@@ -70,6 +71,14 @@ def test_the_tasks_must_have_done_the_ranges_of_the_ledger() -> None:
             joining.check_cover(outcomes, wrong, "batch 1")
     with pytest.raises(CountsDiffer):
         joining.check_cover([*outcomes, outcomes[0]], [(0, 0, 20), (1, 0, 10)], "batch 1")
+
+
+def test_a_batch_of_offsets_without_records_has_no_events_and_no_rows() -> None:
+    """What an aborted transaction leaves in Kafka; or a range whose messages all expired."""
+    for outcomes in ([], [_outcome(0, 0, [])]):
+        assert joining.events_of(outcomes).equals(EVENTS.empty_table())
+        assert joining.rows_of(outcomes) is None
+        joining.counts_of(outcomes, 0)
 
 
 def test_counts_add_up() -> None:

@@ -74,6 +74,19 @@ def test_one_file_on_kafka_and_on_penstock_gives_one_table(
     assert sum(ends.values()) == 1_000, "Kafka's tools see how far the pipeline is"
 
 
+def test_transactions_that_were_taken_back_do_not_stop_the_stream(
+    spark: Any, kafka_server: Cluster, tmp_path: Path
+) -> None:
+    onward = unique("clean.pms")
+    lane = KafkaLane(tmp_path, kafka_server.bootstrap, f'publish = "{onward}"\n')
+    kafka_world.abort(lane.servers, lane.topic, readings(3))
+    assert lane.run_on(spark).read == 0
+    kafka_world.post(lane.servers, lane.topic, [*readings(5), b"nonsense"])
+    counts = lane.run_on(spark)
+    assert (counts.read, counts.stored, counts.quarantined) == (6, 5, 1)
+    assert len(kafka_world.records(lane.servers, onward)) == 5
+
+
 class Broken(Exception):
     """A run breaks off here."""
 

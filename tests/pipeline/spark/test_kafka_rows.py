@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.pipeline.datasets.raw import RAW, raw_batch
+from penstock.pipeline.datasets.moments import END_US
+from penstock.pipeline.datasets.raw import RAW, moment_text, raw_batch
 from penstock.pipeline.spark import kafka_rows, workers
 from tests.pipeline.lane import readings
 
@@ -75,6 +76,24 @@ def test_what_a_record_of_ours_says_about_itself_is_heard() -> None:
     assert found.column("sender").to_pylist() == [None, "Süd", "\ufffd", None]
     times = found.column("received").cast(pa.int64()).to_pylist()
     assert times == [1_000_000, MS * 1000, MS * 1000, MS * 1000]
+
+
+def test_headers_that_make_no_sense_are_not_heard() -> None:
+    more = b'{"headers":' + b"[" * 100_000
+    last = b"0001-01-01T00:00:00+14:00"
+    given: list[tuple[bytes | None, list[Header] | None]] = [
+        (b"x", [("penstock-at", "²".encode())]),
+        (b"x", [("penstock-at", b"-1")]),
+        (b"x", [("penstock-at", b"1" * 5_000)]),
+        (b"x", [("penstock-at", b"")]),
+        (b"x", [("penstock-at", b"9" * 18)]),
+        (b"x", [("penstock-more", more), ("received-at", last), ("source", b"\0")]),
+        (b"x", [("penstock-more", b'{"headers":[],"id":"\\ud800"}')]),
+    ]
+    found = kafka_rows.raw_of(_records(given))
+    times = found.column("received").cast(pa.int64()).to_pylist()
+    assert [each for each in times if each != MS * 1000] == [END_US // 1000 * 1000]
+    assert moment_text(max(times)).startswith("9999-12-31")
 
 
 def _plan(folder: Path) -> workers.Plan:

@@ -17,8 +17,11 @@ DECIMALS: Final = 4
 SCALE: Final = 10**DECIMALS
 FINE: Final = 10**6
 """The second scale: readings with five or six decimals."""
+WHOLE_MAX: Final = float(2**53)
+"""Above this a double may stand for more than one whole number."""
 PRODUCT_MAX: Final = float(2**62)
-_CONTEXT: Final = Context(prec=60, rounding=ROUND_HALF_UP)
+_CONTEXT: Final = Context(prec=700, rounding=ROUND_HALF_UP)
+"""Digits enough for sums and products of doubles up to 1e100: nothing is rounded twice."""
 _UNIT: Final = Decimal(1).scaleb(-DECIMALS)
 
 
@@ -44,7 +47,11 @@ def scaled(values: Numbers, scale: int = SCALE) -> tuple[Numbers, Numbers]:
     """Each value times `scale` as int64, and which of them are exactly that."""
     whole = np.rint(values * scale)
     # A quotient of two exact doubles is rounded correctly: it is the double nearest the decimal.
-    return whole.astype(np.int64), whole / scale == values
+    is_exact = whole / scale == values
+    if whole.max(initial=0.0) <= WHOLE_MAX and whole.min(initial=0.0) >= -WHOLE_MAX:
+        return whole.astype(np.int64), is_exact
+    is_exact &= np.abs(whole) <= WHOLE_MAX
+    return np.where(is_exact, whole, 0.0).astype(np.int64), is_exact
 
 
 def rounded(whole: Numbers, scale: int) -> Numbers:

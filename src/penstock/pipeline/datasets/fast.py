@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 from penstock.pipeline.datasets import moments
 from penstock.pipeline.datasets.shape import (
     LIST_COUNT_MAX,
-    NUMBER_MAX,
     WHOLE_MAX,
     Bounds,
     Field,
@@ -40,7 +39,7 @@ from penstock.pipeline.datasets.shape import (
 NumberArray = np.ndarray[Any, np.dtype[Any]]
 
 BODY_BYTES_MAX: Final = 64 * 1024
-"""A body larger than this is no reading; the strict judge says why."""
+"""A larger body is left to the strict judge."""
 PIECE_BYTES: Final = 128 * 1024
 MARKS: Final = ':",\\us'
 """Bytes that are counted; `u` and `s` are in `true` and `false`, a backslash is never expected."""
@@ -133,6 +132,14 @@ def _duck(shape: Shape, texts: pa.StringArray) -> pa.StructArray:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def forget() -> None:
+    """Drops the parser of this thread, of which nobody knows what a failure left behind."""
+    connection = getattr(_local, "connection", None)
+    _local.connection = None
+    if connection is not None:
+        connection.close()
+
+
 @cache
 def _query(shape: Shape) -> str:
     return json.dumps(_asked(shape.body)).replace("'", "''")
@@ -167,7 +174,7 @@ def _number(array: pa.Array, field: Number, is_sure: NumberArray, *, ranges: boo
 
 def _in_bounds(values: NumberArray, bounds: Bounds, *, ranges: bool) -> NumberArray:
     # A comparison with NaN is false, hence each bound is asked for, not its opposite.
-    is_good = np.abs(values) <= NUMBER_MAX
+    is_good = np.abs(values) <= bounds.size_max
     if ranges:
         if bounds.above is not None:
             is_good &= values > bounds.above

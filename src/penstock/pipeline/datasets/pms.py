@@ -25,6 +25,8 @@ from penstock.pipeline.datasets.shape import (
 CELLS: Final = 14
 FETS: Final = 2
 DOCKS: Final = 48
+VOLTS_MAX: Final = 1_000_000.0
+"""Either way, of a cell: `dvcl` is an int32, and holds the millivolts between two such cells."""
 
 SHAPE: Final = Shape(
     Group(
@@ -36,7 +38,9 @@ SHAPE: Final = Shape(
             dock=Whole(low=1, high=DOCKS),
             amps=Number(),
             temp=Numbers(3, above=0),
-            cell=Group(open=Wholes(low=1, high=CELLS), volts=Numbers(CELLS, above=0)),
+            cell=Group(
+                open=Wholes(low=1, high=CELLS), volts=Numbers(CELLS, above=0, size_max=VOLTS_MAX)
+            ),
             fet=Group(open=Wholes(low=1, high=FETS), temp=Numbers(FETS, above=0)),
         ),
     )

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from penstock.pipeline.datasets.moments import EPOCH, STAMP
+from penstock.pipeline.datasets.moments import END_US, EPOCH, FIRST_US, STAMP
 
 RAW: Final = pa.schema(
     [
@@ -79,21 +79,28 @@ def _received(said: Told, published_ms: Sequence[int] | int, count: int) -> pa.A
     found = [None if text is None else moment_of(text) for text in texts]
     if None not in found and count:
         return pa.array(np.array(found, np.int64)[said.which]).cast(STAMP)
-    published = np.broadcast_to(np.asarray(published_ms, np.int64) * 1000, (count,))
+    published = np.broadcast_to(publish_times(np.asarray(published_ms, np.int64)), (count,))
     times = np.array([each or 0 for each in found], np.int64)[said.which]
     is_told = np.array([each is not None for each in found], np.bool_)[said.which]
     return pa.array(np.where(is_told, times, published)).cast(STAMP)
 
 
+def publish_times(ms: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Milliseconds of publishes as microseconds; a clock beyond all calendars is at their end."""
+    found: np.ndarray[Any, np.dtype[Any]] = np.clip(ms, FIRST_US // 1000, END_US // 1000) * 1000
+    return found
+
+
 def moment_of(text: str) -> int | None:
-    """The microseconds of an ISO 8601 moment with a zone, or None."""
+    """The microseconds of an ISO 8601 moment with a zone; None when it is none of years 1-9999."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         return None
     if found.tzinfo is None:
         return None
-    return (found - EPOCH) // timedelta(microseconds=1)
+    us = (found - EPOCH) // timedelta(microseconds=1)
+    return us if FIRST_US <= us <= END_US else None
 
 
 def moment_text(us: int) -> str:

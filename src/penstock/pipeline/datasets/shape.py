@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-NUMBER_MAX: Final = 1_000_000.0
-"""No reading is larger than this, so that every computed value fits its column."""
-WHOLE_MAX: Final = 2**31 - 1
+NUMBER_MAX: Final = 1e100
+"""No number is larger than this: the product of three of them is still a finite double."""
+WHOLE_MAX: Final = 2**63 - 1
+"""What a column of whole numbers holds."""
 LIST_COUNT_MAX: Final = 1_024
 """Values in a list whose length the shape leaves open."""
 
@@ -28,6 +29,8 @@ class Bounds:
     above: float | None = None
     low: float | None = None
     high: float | None = None
+    size_max: float = NUMBER_MAX
+    """No range rule: farther from zero, what is computed from the number fits no column."""
 
     def broken(self, value: float) -> str | None:
         """The id of the rule the value breaks."""

@@ -15,7 +15,6 @@ import msgspec
 from penstock.pipeline.datasets import moments
 from penstock.pipeline.datasets.shape import (
     LIST_COUNT_MAX,
-    NUMBER_MAX,
     WHOLE_MAX,
     Bounds,
     Field,
@@ -30,7 +29,7 @@ from penstock.pipeline.datasets.shape import (
 )
 
 VALUE_CHARACTERS_MAX: Final = 200
-"""How much of a wrong value a reason shows."""
+"""How much of a wrong value, or of a key that should not be there, a reason shows."""
 REASON_COUNT_MAX: Final = 100
 """Reasons told about one body; a body with more is wrong beyond repair."""
 _HEX: Final = re.compile(r"[0-9A-Fa-f]*", re.ASCII)
@@ -102,9 +101,9 @@ class _Walk:
         prefix = f"{path}." if path else ""
         for name, value in tree:
             if name in found:
-                self._wrong(prefix + name, "key.duplicate", value)
+                self._wrong(prefix + _short(name), "key.duplicate", value)
             elif name not in group.fields:
-                self._wrong(prefix + name, "key.unknown", value)
+                self._wrong(prefix + _short(name), "key.unknown", value)
             found[name] = value
         for name, field in group.fields.items():
             if found.get(name) is None:
@@ -158,7 +157,7 @@ class _Walk:
     def _number(self, path: str, field: Bounds, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return self._none(path, "type.number", value)
-        if not abs(value) <= NUMBER_MAX or not isfinite(value):
+        if not abs(value) <= field.size_max or not isfinite(value):
             return self._none(path, "number.too-large", value)
         broken = field.broken(value) if self._ranges else None
         # Adding 0.0 makes -0.0 plain: parsers differ about the sign of zero.
@@ -187,7 +186,7 @@ class _Walk:
             return
         if not lengths[0] <= len(value) <= lengths[1]:
             self._wrong(path, "length", str(len(value)))
-        if len(value) <= LIST_COUNT_MAX:
+        if len(value) <= max(lengths[1], LIST_COUNT_MAX):
             self.values[path] = [convert(f"{path}[{at}]", each) for at, each in enumerate(value)]
 
     def _keep(self, path: str, value: Any) -> None:

@@ -1,5 +1,6 @@
 """Splits a batch of messages into typed rows and refused ones, with every reason."""
 
+import logging
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ from penstock.pipeline.datasets import fast, moments
 from penstock.pipeline.datasets.raw import CSV
 from penstock.pipeline.datasets.shape import Number, Numbers, Shape, Text, Time, Whole
 from penstock.pipeline.datasets.strict import Judge, Reason, Values
+
+log = logging.getLogger("penstock.pipeline")
 
 STAGE: Final = "validate"
 
@@ -44,7 +47,7 @@ class Validator:
 
     def validate(self, raw: pa.RecordBatch, *, ranges: bool = True) -> Validated:
         """Judges every message; `ranges=False` leaves range rules out."""
-        parsed = fast.parse(self._shape, raw.column("body"), ranges=ranges)
+        parsed = self._parsed(raw.column("body"), ranges=ranges)
         is_sure = parsed.is_sure
         kinds = raw.column("content_type")
         if kinds.null_count < len(kinds):
@@ -57,6 +60,15 @@ class Validator:
         if saved:
             rows, picked = _merged(self._shape, rows, picked, saved)
         return Validated(_typed(self._shape, picked, raw, rows), refused)
+
+    def _parsed(self, bodies: pa.BinaryArray, *, ranges: bool) -> fast.Parsed:
+        """What the fast parser is sure of. When it fails, that is nothing: the judge reads all."""
+        try:
+            return fast.parse(self._shape, bodies, ranges=ranges)
+        except Exception:
+            log.exception("%s bodies are read one by one: the fast parser failed", len(bodies))
+            fast.forget()
+            return fast.Parsed(_built(self._shape, []), np.zeros(len(bodies), np.bool_))
 
     def _second_look(
         self, raw: pa.RecordBatch, rows: list[int], *, ranges: bool

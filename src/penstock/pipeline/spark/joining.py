@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.pipeline.datasets.events import EVENTS
 from penstock.pipeline.flow import Counts
 from penstock.pipeline.ledger import Range
 from penstock.pipeline.refusals import CountsDiffer
@@ -70,10 +71,12 @@ def counts_of(outcomes: Iterable[Outcome], number: int) -> Counts:
 
 
 def events_of(outcomes: Iterable[Outcome]) -> pa.Table:
-    """The events of a batch."""
-    return pa.concat_tables([to_table(each.events) for each in outcomes if each.events])
+    """The events of a batch. Records of an aborted transaction are offsets without an outcome."""
+    found = [to_table(each.events) for each in outcomes if each.events]
+    return pa.concat_tables([EVENTS.empty_table(), *found])
 
 
-def rows_of(outcomes: Iterable[Outcome]) -> pa.Table:
-    """The new rows of a batch, when they were asked for."""
-    return pa.concat_tables([to_table(each.rows) for each in outcomes if each.rows])
+def rows_of(outcomes: Iterable[Outcome]) -> pa.Table | None:
+    """The new rows of a batch, when they were asked for; None when no message was read."""
+    found = [to_table(each.rows) for each in outcomes if each.rows]
+    return pa.concat_tables(found) if found else None

@@ -5,6 +5,7 @@ A record of ours says more about itself in headers of its own, as on every forei
 `penstock-more`, JSON with the headers that a record cannot hold as they are.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.pipeline.datasets.moments import STAMP
-from penstock.pipeline.datasets.raw import RAW, RECEIVED, SENDER, moment_of
+from penstock.pipeline.datasets.raw import RAW, RECEIVED, SENDER, moment_of, publish_times
 from penstock.pipeline.spark import workers
 
 COLUMNS: Final = ("partition", "offset", "timestamp", "value", "headers")
@@ -26,6 +27,7 @@ AT: Final = "penstock-at"
 BODY: Final = "penstock-body"
 MORE: Final = "penstock-more"
 TYPE: Final = "content-type"
+_MILLISECONDS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -101,7 +103,7 @@ def _from_more(column: pa.Array, more: pa.Array, name: str | None) -> pa.Array:
         try:
             tree = msgspec.json.decode(text, type=dict[str, Any])
             value = tree.get("id") if name is None else tree.get("headers", {}).get(name)
-        except (msgspec.MsgspecError, AttributeError):
+        except (msgspec.MsgspecError, AttributeError, RecursionError):
             continue
         if isinstance(value, str):
             found[at] = value
@@ -110,12 +112,12 @@ def _from_more(column: pa.Array, more: pa.Array, name: str | None) -> pa.Array:
 
 def _published(stamps: pa.Array, first: pa.Array) -> Numbers:
     """Microseconds of each record's publish."""
-    times = np.asarray(stamps.cast(STAMP).cast(pa.int64())).copy()
+    ms = np.asarray(stamps.cast(STAMP).cast(pa.int64())) // 1000
     if first.null_count < len(first):
         for at, text in enumerate(first.to_pylist()):
-            if text is not None and text.isdigit():
-                times[at] = int(text) * 1000
-    return times
+            if text is not None and _MILLISECONDS.fullmatch(text):
+                ms[at] = int(text)
+    return publish_times(ms)
 
 
 def _times(received: pa.Array, published: Numbers) -> pa.Array:

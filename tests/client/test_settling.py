@@ -287,6 +287,7 @@ def test_refusals_are_listed_once() -> None:
         with pytest.raises(AckRefused, match=r"5 decision\(s\).*0:0.*and 2 more") as caught:
             settling.check_refused()
         assert caught.value.refused[4] == ("orders", 0, 4, "it was handed out again")
+        assert caught.value.text.endswith("those that nobody has finished are delivered again")
         settling.check_refused()
 
     asyncio.run(scenario())

@@ -18,6 +18,7 @@ from penstock.vocabulary import names
 from penstock.vocabulary.claims import Returning
 from penstock.vocabulary.errors import InvalidArgument, PenstockError, SubscriptionInUse
 from penstock.vocabulary.filters import check_pattern, matches
+from penstock.vocabulary.places import position_of
 from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import Record, TopicCreated
 
@@ -226,9 +227,7 @@ class Following:
 
 def check_start(start: Any) -> None:
     """Raises InvalidArgument when the start is no place on many topics."""
-    if start is None or start in ("earliest", "latest"):
-        return
-    if isinstance(start, bool) or not isinstance(start, int | float):
+    if start is not None and position_of("start", start) is not None:
         raise InvalidArgument(
             f"start {start!r} is no place on many topics: a pattern starts at 'earliest', "
             "'latest' or a time"

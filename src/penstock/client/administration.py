@@ -14,11 +14,14 @@ from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import InvalidArgument, UnknownSubscription, UnknownTopic
 from penstock.vocabulary.filters import check_filter
 from penstock.vocabulary.message import Kind
+from penstock.vocabulary.places import check_place
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause
 
 LOOK_DEFAULT: Final = 100
 """Messages shown when no limit is given."""
+OFFSET_MAX: Final = 1 << 62
+"""No partition has so many messages."""
 REDRIVES_PER_S: Final = 10
 """With a rate, dead letters go back in so many portions a second."""
 
@@ -79,6 +82,8 @@ class Administration(Backups):
         """
         check_filter(topic)
         names.check_subscription(subscription)
+        if start is not None:
+            check_place("start", start)
         wanted = made(SubscriptionPolicy, {"kind": kind, **policy})
         await self._opened().ask(q.CreateSubscription(topic, subscription, wanted, start))
 
@@ -97,6 +102,7 @@ class Administration(Backups):
         `to`: 'earliest' (what is still held), 'latest', Unix seconds, or a position such as
         '0:17', which moves that partition only. Raises PositionNotHeld with the lowest one.
         """
+        check_place("to", to)
         await self._opened().ask(q.Seek(topic, subscription, to))
 
     async def subscriptions(self, topic: str | None = None) -> list[dict[str, Any]]:
@@ -117,6 +123,8 @@ class Administration(Backups):
         Raises UnknownTopic.
         """
         check_limit(limit)
+        if not isinstance(after, str):
+            check_offset("after", after)
         driver = self._opened()
         if partition is not None:
             count = (await self.describe_topic(topic))["partitions"]
@@ -257,6 +265,14 @@ def check_partitions(partitions: int) -> None:
     """Raises InvalidArgument unless it is a whole number."""
     if isinstance(partitions, bool) or not isinstance(partitions, int):
         raise InvalidArgument(f"partitions must be a whole number, not {partitions!r}")
+
+
+def check_offset(name: str, offset: Any) -> None:
+    """Raises InvalidArgument unless it is a number of messages from the start of a partition."""
+    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < OFFSET_MAX:
+        raise InvalidArgument(
+            f"{name} must be an offset, a whole number from 0, not {offset!r:.80}"
+        )
 
 
 def check_limit(limit: int | None) -> None:

@@ -288,7 +288,7 @@ class Settling:
             f"the broker did not accept {len(refused)} decision(s) on topic {self.topic!r}: "
             + ", ".join(texts)
             + (f" and {more} more" if more else "")
-            + "; these messages are delivered again",
+            + "; those that nobody has finished are delivered again",
             refused=listed,
         )
 

@@ -110,16 +110,20 @@ def _check_same(
     if policy is None:
         return
     if policy.kind is not known.policy.kind or policy.qos != known.policy.qos:
-        raise SubscriptionConflict(
-            f"subscription {known.name!r} on pattern {known.pattern!r} exists with kind "
-            f"{known.policy.kind.value!r} and qos {known.policy.qos}, not "
-            f"{policy.kind.value!r} and {policy.qos}; ask for what it has, or use another name"
-        )
+        raise _other_kind(known, policy)
     if is_explicit and policy != known.policy:
         raise SubscriptionConflict(
             f"subscription {known.name!r} on pattern {known.pattern!r} exists with another "
             "policy; use alter_subscription to change it"
         )
+
+
+def _other_kind(known: PatternCreated, policy: SubscriptionPolicy) -> SubscriptionConflict:
+    return SubscriptionConflict(
+        f"subscription {known.name!r} on pattern {known.pattern!r} exists with kind "
+        f"{known.policy.kind.value!r} and qos {known.policy.qos}, not {policy.kind.value!r} and "
+        f"{policy.qos}, and these cannot change; ask for what it has, or use another name"
+    )
 
 
 def _refuse_overlap(state: State, pattern: str, name: str, topics: list[Topic]) -> None:
@@ -152,9 +156,7 @@ def decide_alter_pattern(
     """
     check_subscription_policy(policy)
     if policy.kind is not pattern.policy.kind or policy.qos != pattern.policy.qos:
-        raise SubscriptionConflict(
-            "the kind and qos of a subscription cannot change; create another under a new name"
-        )
+        raise _other_kind(pattern, policy)
     if policy == pattern.policy:
         return None
     changed = msgspec.structs.replace(pattern, policy=policy)

@@ -195,6 +195,10 @@ def test_peeking_begins_at_an_offset(after: Any) -> None:
             with pytest.raises(InvalidArgument, match="after must be an offset"):
                 await client.peek("orders", after=after)
             assert len(await client.peek("orders", after=0)) == 1
+            wrong: Any = None
+            for look in (client.peek, client.topic_log):
+                with pytest.raises(InvalidArgument, match="limit must be"):
+                    await look("orders", wrong)
 
     asyncio.run(scenario())
 

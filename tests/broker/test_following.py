@@ -19,9 +19,8 @@ from penstock.vocabulary.errors import (
     SubscriptionInUse,
     TopicInUse,
     UnknownSubscription,
-    Unsupported,
 )
-from penstock.vocabulary.message import Durability, Kind
+from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import SubscriptionCreated, TopicCreated, Unit
 from tests.broker.rig import SETTINGS, Rig, Worker
@@ -39,7 +38,7 @@ class Many:
         self.closed: list[Any] = []
         wanted = Wanted(
             pattern, name, options.get("policy"), options.get("start"), options.get("credit", 1000),
-            1 << 26, options.get("consumer", "worker"),
+            1 << 26, options.get("consumer", "worker"), is_named=options.get("is_named", False),
         )  # fmt: skip
         self.follower: Follower = rig.broker.follow(wanted, self.seat, DIRECT, self.closed.append)
         rig.settle()
@@ -273,7 +272,6 @@ def test_a_name_of_a_pattern_is_not_used_by_a_topic_it_matches() -> None:
         ("a/#/b", "s", SubscriptionPolicy(), InvalidName),
         ("a/+b", "s", SubscriptionPolicy(), InvalidName),
         ("a/+", "s@c", SubscriptionPolicy(), InvalidName),
-        ("a/+", "s", SubscriptionPolicy(kind=Kind.MULTICAST), Unsupported),
         ("a/+", "s", SubscriptionPolicy(lease_s=0), InvalidArgument),
     ],
 )

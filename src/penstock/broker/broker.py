@@ -24,7 +24,7 @@ from penstock.broker.timing import until_next
 from penstock.broker.units import Units
 from penstock.delivery import admin, settle
 from penstock.delivery.growth import check_map
-from penstock.delivery.members import has_place
+from penstock.delivery.members import has_place, see
 from penstock.delivery.publish import Decided, Duplicate, decide_publish
 from penstock.delivery.reader import refuse_reader
 from penstock.delivery.registry import remove_subscription
@@ -400,6 +400,7 @@ class Broker(Units, Reading):
                 self._end_ephemeral(subscription)
             elif not was_gone and self.journal.failed is None:
                 wall = engine.clock.wall()
+                see(self.state, subscription.id, wall)  # now: it must not be forgotten meanwhile
                 for record in settle.decide_detach(consumer, begun, wall, is_clean=is_clean):
                     engine.submit(record, None)
                 engine.submit(

@@ -7,7 +7,7 @@ import pytest
 from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.places import check_place, position_of
 
-NONSENSE = [True, float("nan"), float("inf"), -1, 1e300, 10**400, None, {}, b"0:0"]
+NONSENSE: list[Any] = [True, float("nan"), float("inf"), -1, 1e300, 10**400, None, {}, b"0:0"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ JSON = st.recursive(
 LINES = st.fixed_dictionaries(
     {},
     optional={
-        "body": TEXT, "key": TEXT, "id": TEXT.filter(bool), "headers": st.dictionaries(TEXT, TEXT, max_size=3),
+        "body": TEXT, "key": TEXT, "id": TEXT.filter(bool),
+        "headers": st.dictionaries(TEXT, TEXT, max_size=3),
         "priority": st.integers(-32768, 32767), "delay_s": st.integers(0, 1000),
     },
 )  # fmt: skip

@@ -50,6 +50,11 @@ def test_a_value_at_its_limit_is_kept_as_it_is(convert: Callable[[Any], Any], va
     ("convert", "value", "text"),
     [
         (check.body, b"x" * (BODY_BYTES_MAX + 1), "body of 1048577 bytes is over the limit of 10"),
+        (check.body, b"x" * (BODY_BYTES_MAX + 1), "1048576; .* publish a message without a body"),
+        (check.key, b"x" * (KEY_BYTES_MAX + 1), "1024; put it into the body"),
+        (check.id, "x" * (ID_BYTES_MAX + 1), "256; use a shorter one"),
+        (check.headers, {"a": "x" * (HEADER_BYTES_MAX + 1)}, "16384; put what is long or many"),
+        (check.headers, dict.fromkeys(map(str, range(65)), ""), "64; put what is long or many"),
         (check.body, "é" * (BODY_BYTES_MAX // 2 + 1), "body of 1048578 bytes is over the limit"),
         (check.key, b"x" * (KEY_BYTES_MAX + 1), "key of 1025 bytes is over the limit of 1024"),
         (check.key, "é" * (KEY_BYTES_MAX // 2 + 1), "key of 1026 bytes is over the limit of 1024"),
@@ -151,6 +156,8 @@ def test_a_column_that_is_right_already_is_returned_itself(
         (check.bodies, ["", "\ud800"], "message 1: body is not valid"),
         (check.keys, [None, None, "x" * (KEY_BYTES_MAX + 1)], "message 2: key of 1025 bytes"),
         (check.ids, ["x" * (ID_BYTES_MAX + 1)], "message 0: id of 257 bytes"),
+        (check.ids, ["a", ""], "message 1: id must not be empty"),
+        (check.ids, [None, ""], "message 1: id must not be empty"),
         (check.priorities, [0, PRIORITY_MAX + 1], "message 1: priority 32768"),
     ],
 )

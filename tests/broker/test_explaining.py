@@ -154,7 +154,7 @@ def test_dead_letters_are_full(rig: Rig) -> None:
     bury(rig)
     found = explain(rig, position="0:0")
     assert (found["reason"], found["last_reason"]) == ("dead-letter-full", "bad")
-    assert "redrive or purge" in found["text"]
+    assert "raise dead_bytes_max of subscription 'billing'" in found["text"]
 
 
 def test_lost_twice_waits_for_an_idle_consumer(rig: Rig) -> None:

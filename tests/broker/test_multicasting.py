@@ -336,6 +336,17 @@ def test_a_restart_counts_as_seen_for_whoever_was_attached(is_clean: bool) -> No
     assert row(fresh)["members"] == []
 
 
+def test_a_member_that_leaves_is_not_forgotten_before_that_is_written() -> None:
+    rig = Rig()
+    worker = join(rig, "here")
+    rig.wait(8 * DAY_S)
+    rig.clock.advance(CHECK_MS / 1000)
+    rig.broker.detach(worker.consumer, {}, DIRECT, lambda _: None)
+    rig.broker.tick()
+    rig.settle()
+    assert row(rig)["members"] == ["app@here"]
+
+
 def test_a_jump_of_the_clock_makes_nobody_stay_away() -> None:
     rig = Rig()
     rig.detach(join(rig, "gone"))

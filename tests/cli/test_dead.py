@@ -121,3 +121,35 @@ def test_an_unknown_subscription_is_answered_with_the_nearest(penstock: Penstock
 
 def test_looking_for_a_letter_needs_a_place(penstock: Penstock) -> None:
     assert penstock("dead", "list", "--id", "order-1").code == 2
+
+
+async def _fail_everywhere(url: str) -> None:
+    async with library.connect(url) as client:
+        await client.create_subscription("s/+", "p", retry=Retry(max_attempts=1))
+        for topic in ("s/1", "s/2", "s/3"):
+            await client.publish(topic, topic.encode(), id=topic)
+        async with client.subscribe("s/+", "p") as deliveries:
+            for _ in range(3):
+                message = await deliveries.receive(timeout_s=5.0)
+                assert message is not None
+                message.reject("no") if message.topic != "s/2" else message.ack()
+            await deliveries.flush()
+        ends = time.monotonic() + 5
+        while len(await client.dead_letters("s/+", "p")) < 2:
+            assert time.monotonic() < ends
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_pattern_has_the_dead_letters_of_all_its_topics(penstock: Penstock) -> None:
+    asyncio.run(_fail_everywhere(broker_url()))
+    text = penstock("dead", "list", "s/+", "p").out
+    assert text.split()[0] == "TOPIC"
+    assert [line.split()[0] for line in text.splitlines()[1:]] == ["s/1", "s/3"]
+    rows = penstock("dead", "list", "s/+", "p", "--id", "s/3", "--json").rows()
+    assert [row["id"] for row in rows] == ["s/3"]
+    redriven = penstock("dead", "redrive", "s/+", "p", "--id", "s/1", "--json").json()
+    assert redriven["redriven"] == 1
+    assert penstock("dead", "purge", "s/+", "p", "--yes", "--json").json()["removed"] == 1
+    assert "no such dead letters" in penstock("dead", "list", "s/+", "p").err
+    assert "no subscription 'q'" in penstock("dead", "list", "s/+", "q").err

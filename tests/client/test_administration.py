@@ -184,3 +184,36 @@ def test_a_stuck_message_is_explained() -> None:
             assert (found["reason"], found["ahead"]) == ("no-consumer", 0)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("after", [None, -1, True, 1.5, 1 << 70, float("nan")])
+def test_peeking_begins_at_an_offset(after: Any) -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            client = broker.client()
+            await client.publish("orders", b"x")
+            with pytest.raises(InvalidArgument, match="after must be an offset"):
+                await client.peek("orders", after=after)
+            assert len(await client.peek("orders", after=0)) == 1
+            wrong: Any = None
+            for look in (client.peek, client.topic_log):
+                with pytest.raises(InvalidArgument, match="limit must be"):
+                    await look("orders", wrong)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("place", [True, float("nan"), float("inf"), -1, {}])
+def test_what_is_no_place_in_a_topic_is_refused_by_name(place: Any) -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            client = broker.client()
+            await client.create_subscription("orders", "s")
+            with pytest.raises(InvalidArgument, match=r"to .* is not 'earliest'"):
+                await client.seek("orders", "s", place)
+            with pytest.raises(InvalidArgument, match=r"start .* is not 'earliest'"):
+                await client.create_subscription("orders", "other", start=place)
+            with pytest.raises(InvalidArgument, match=r"start .* is not 'earliest'"):
+                await client.reader("orders", "reader", owner="me", start=place)
+
+    asyncio.run(scenario())

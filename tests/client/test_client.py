@@ -122,6 +122,7 @@ WRONG_MESSAGES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"key": 5}, InvalidArgument, "key must be"),
     ({"id": "i" * (ID_BYTES_MAX + 1)}, TooLarge, "id of 257 bytes"),
     ({"id": 5}, InvalidArgument, "id must be text"),
+    ({"id": ""}, InvalidArgument, "id must not be empty"),
     ({"id": "\ud800"}, InvalidArgument, "id is not valid Unicode"),
     ({"headers": {"a": "x" * HEADER_BYTES_MAX}}, TooLarge, "headers of 16385 bytes"),
     ({"headers": {str(n): "" for n in range(HEADER_COUNT_MAX + 1)}}, TooLarge, "65 headers"),
@@ -169,6 +170,7 @@ def test_a_wrong_message_is_refused_by_name(
 WRONG_LISTS: list[tuple[Any, type[Exception], str]] = [
     ([b"x", bytes(BODY_BYTES_MAX + 1)], TooLarge, "message 1: body"),
     ([Message(id="i" * 300)], TooLarge, "message 0: id"),
+    ([Message(body=b"x", id=n) for n in ("i", "")], InvalidArgument, "message 1: id must not be"),
     ([b"x", 5], InvalidArgument, "message 1: body must be bytes"),
     ([b"x", Message(priority=40_000)], InvalidArgument, "message 1: priority"),
     ("text", InvalidArgument, "for one message use publish"),
@@ -214,6 +216,11 @@ WRONG_SUBSCRIPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"topic": "a b"}, InvalidName, "topic"),
     ({"lease_s": "long"}, InvalidArgument, "lease_s"),
     ({"colour": "red"}, InvalidArgument, "no setting 'colour'"),
+    ({"start": float("nan")}, InvalidArgument, "start nan is not 'earliest'"),
+    ({"start": float("inf")}, InvalidArgument, "start inf is not 'earliest'"),
+    ({"start": True}, InvalidArgument, "start True is not 'earliest'"),
+    ({"start": "soon"}, InvalidArgument, "soon"),
+    ({"start": "²:0"}, InvalidArgument, "²:0"),
 ]
 
 
@@ -232,7 +239,7 @@ def test_a_wrong_subscription_is_refused_by_name(
 
 WRONG_OPENINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"lease_s": 0.001}, InvalidArgument, "lease_s"),
-    ({"start": "soon"}, InvalidArgument, "soon"),
+    ({"dead_bytes_max": -1}, InvalidArgument, "dead_bytes_max must be 0 or more"),
     ({"start": "0:99"}, UsageError, "not held"),
     ({"start": "7:0"}, InvalidArgument, "no partition 7"),
 ]
@@ -247,6 +254,8 @@ def test_what_only_the_broker_knows_is_refused_on_opening(
             client = broker.client()
             with pytest.raises(error, match=text):
                 await client.subscribe("orders", "billing", **options)
+            if error is InvalidArgument and "7:0" not in options.values():
+                assert await client.topics() == [], "nothing was made for it"
             await client.close()
 
     asyncio.run(scenario())

@@ -108,6 +108,44 @@ def test_outcomes_and_exceptions_settle_messages() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (Nack(delay_s=-1), "delay_s must be seconds from 0"),
+        (Nack(delay_s=1e9), "delay_s must be seconds from 0"),
+        (Nack(reason=5), "reason must be text"),  # type: ignore[arg-type]
+        (Reject(reason=None), "reason must be text"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_outcome_that_makes_no_sense_is_a_nack_and_run_goes_on(
+    outcome: Any, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        with MemoryBroker() as broker:
+            client = broker.client()
+            got: list[bytes | None] = []
+
+            @client.on_message("orders", "s", retry=Retry(max_attempts=1))
+            async def handle(message: ReceivedMessage) -> Any:
+                got.append(message.body)
+                return outcome if message.body == b"first" else None
+
+            running = asyncio.create_task(client.run())
+            await client.publish("orders", b"first")
+            await until(lambda: got)
+            await client.publish("orders", b"second")
+            await until(lambda: len(got) == 2)
+            client.stop()
+            await running
+            [dead] = await client.dead_letters("orders", "s")
+            assert dead.headers["penstock-dead-why"] == "max_attempts"
+            assert text in dead.headers["penstock-dead-reason"]
+
+    asyncio.run(scenario())
+    [line] = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert text in line.getMessage()
+
+
 def test_a_body_that_does_not_fit_is_rejected_with_the_path() -> None:
     async def scenario() -> None:
         with MemoryBroker() as broker:

@@ -176,10 +176,35 @@ def test_nack_and_reject_go_at_once() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("delay_s", [-1, float("nan"), float("inf"), "1"])
+@pytest.mark.parametrize("delay_s", [-1, float("nan"), float("inf"), "1", 1e9, True])
 def test_a_nack_cannot_wait_for_a_wrong_time(delay_s: Any) -> None:
-    with pytest.raises(InvalidArgument, match="delay_s"):
+    with pytest.raises(InvalidArgument, match="delay_s must be seconds from 0 to 31536000"):
         check_delay(delay_s)
+
+
+@pytest.mark.parametrize("wrong", [{"delay_s": 1e9}, {"delay_s": -1}, {"reason": 5}])
+def test_a_refused_nack_changes_nothing(wrong: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        scene = Scene(1)
+        [message] = scene.messages()
+        with pytest.raises(InvalidArgument):
+            message.nack(**wrong)
+        assert not message.is_settled
+        message.ack()
+        scene.settling.send()
+        assert scene.recorder.acked == [(1, ((0, 1),))]
+
+    asyncio.run(scenario())
+
+
+def test_a_reason_that_is_not_quite_text_is_made_so() -> None:
+    async def scenario() -> None:
+        scene = Scene(1)
+        [message] = scene.messages()
+        message.nack(reason="no file \udce9")
+        assert scene.recorder.given_back[0][-1] == "no file \\udce9"
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), 1e9, "5"])
@@ -262,6 +287,7 @@ def test_refusals_are_listed_once() -> None:
         with pytest.raises(AckRefused, match=r"5 decision\(s\).*0:0.*and 2 more") as caught:
             settling.check_refused()
         assert caught.value.refused[4] == ("orders", 0, 4, "it was handed out again")
+        assert caught.value.text.endswith("those that nobody has finished are delivered again")
         settling.check_refused()
 
     asyncio.run(scenario())

@@ -646,6 +646,36 @@ def test_a_message_that_fails_too_often_is_a_dead_letter(broker: MemoryBroker) -
     asyncio.run(scenario())
 
 
+def test_a_pattern_has_the_dead_letters_of_all_its_topics(broker: MemoryBroker) -> None:
+    async def scenario() -> None:
+        async with broker.client() as client:
+            await client.create_topic("s/none")
+            async with client.subscribe("s/+", "p") as deliveries:
+                for number in range(6):
+                    await client.publish(f"s/{number % 3}", str(number))
+                for message in await receive_all(deliveries):
+                    message.reject("odd" if int(message.body or b"") % 2 else "even")
+                await deliveries.flush()
+                broker.settle()
+                found = [m.body for m in await client.dead_letters("s/+", "p")]
+                assert found == [b"0", b"3", b"1", b"4", b"2", b"5"]
+                assert len(await client.dead_letters("s/+", "p", 3)) == 3
+                assert await client.redrive("s/+", "p", dry_run=True) == 6
+                assert await client.redrive("s/+", "p", reason_contains="odd", limit=2) == 2
+                assert await client.redrive("s/+", "p", reason_contains="odd", rate=1000) == 1
+                again = [m.body for m in await receive_all(deliveries)]
+                assert sorted(again) == [b"1", b"3", b"5"]  # type: ignore[type-var]
+            assert await client.purge_dead("s/+", "p", dry_run=True) == 3
+            assert await client.purge_dead("s/+", "p", limit=1) == 1
+            assert await client.purge_dead("s/+", "p") == 2
+            assert await client.dead_letters("s/+", "p") == []
+            for call in (client.dead_letters, client.redrive, client.purge_dead):
+                with pytest.raises(UnknownSubscription, match=r"has no subscription 'q'; .*'p'"):
+                    await call("s/+", "q")
+
+    asyncio.run(scenario())
+
+
 def test_dead_letters_go_back_to_their_subscription_only(broker: MemoryBroker) -> None:
     async def scenario() -> None:
         async with broker.client() as client:

@@ -130,3 +130,37 @@ def test_members_and_patterns_survive_their_process(tmp_path: Path) -> None:
             assert (message.topic, message.body) == ("sensors.a", b"2")
 
     asyncio.run(scenario())
+
+
+def test_a_multicast_over_a_pattern_gives_everybody_everything(broker: MemoryBroker) -> None:
+    async def scenario() -> None:
+        async with broker.client() as client:
+            options: dict[str, Any] = {"kind": "multicast"}
+            async with (
+                client.subscribe("n/+", "app", consumer="left", **options) as left,
+                client.subscribe("n/+", "app", **options) as unnamed,
+            ):
+                await client.publish("n/a", b"1")
+                await client.publish("n/b", b"2")
+                for deliveries in (left, unnamed):
+                    found = {m.topic: m.body for m in await receive_all(deliveries)}
+                    assert found == {"n/a": b"1", "n/b": b"2"}
+            await client.publish("n/c", b"3")
+            async with client.subscribe("n/+", "app", consumer="left", **options) as left:
+                got = await receive_all(left)
+                assert sorted((m.topic, m.body) for m in got) == [
+                    ("n/a", b"1"), ("n/b", b"2"), ("n/c", b"3"),
+                ]  # fmt: skip
+                got[0].reject("no")
+                for message in got[1:]:
+                    message.ack()
+                await left.flush()
+                broker.settle()
+                assert len(await client.dead_letters("n/+", "app@left")) == 1
+                assert await client.redrive("n/+", "app@left") == 1
+            rows = {row["subscription"]: row for row in await client.subscriptions("n/+")}
+            assert rows["app"]["members"] == ["app@left"]
+            await client.delete_subscription("n/+", "app")
+            assert await client.subscriptions("n/+") == []
+
+    asyncio.run(scenario())

@@ -15,6 +15,7 @@ from penstock.vocabulary.errors import (
     TopicInUse,
     UnknownSubscription,
     UnknownTopic,
+    Unsupported,
 )
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
@@ -139,6 +140,11 @@ def test_a_topic_policy_that_makes_no_sense_is_refused(
         create(world, **policy)  # type: ignore[arg-type]
 
 
+def test_a_setting_that_would_do_nothing_is_refused_by_name(world: World) -> None:
+    with pytest.raises(Unsupported, match="max_bytes_refuse is for nats: URLs only"):
+        create(world, max_bytes_refuse=5)
+
+
 def test_a_dead_letter_topic_is_not_for_users_to_create(world: World) -> None:
     with pytest.raises(InvalidName):
         create(world, "orders.dead.billing")
@@ -216,6 +222,7 @@ def test_joining_an_existing_subscription_may_name_another_lease_time(
     ("policy", "error"),
     [
         (SubscriptionPolicy(qos=3), InvalidArgument),
+        (SubscriptionPolicy(dead_bytes_max=-1), InvalidArgument),
         (SubscriptionPolicy(lease_s=0), InvalidArgument),
         (SubscriptionPolicy(lease_s=100_000), InvalidArgument),
         (SubscriptionPolicy(lease_s=float("nan")), InvalidArgument),

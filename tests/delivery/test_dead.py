@@ -1,5 +1,7 @@
 """Dead letters: what moves aside, with which story, and the way back."""
 
+import re
+
 import pytest
 
 from penstock.batch import Batch, encode_many
@@ -204,8 +206,11 @@ def test_a_full_dead_letter_topic_refuses_and_the_source_message_waits(
     subscription = world.subscribe(topic, policy=SubscriptionPolicy(dead_bytes_max=100))
     world.publish(topic)
     reject(world, subscription)
-    with pytest.raises(DeadLetterFull, match=r"orders\.dead\.billing"):
+    with pytest.raises(DeadLetterFull, match=r"orders\.dead\.billing") as caught:
         world.bury(subscription.cursors[0], (0, 1))
+    size = int(re.findall(r"and (\d+) more", caught.value.text)[0])
+    assert f"raise dead_bytes_max of subscription 'billing' to {size} or more" in caught.value.text
+    assert "purge" not in caught.value.text, "there is none"
     assert 0 not in topic.partitions[0].released
     assert "orders.dead.billing" not in world.state.names
     assert count(subscription).waiting == 1
@@ -216,7 +221,7 @@ def test_the_cap_counts_what_is_already_there(world: World, topic: Topic) -> Non
     cursor = subscription.cursors[0]
     world.publish(topic, 9)
     reject(world, subscription)
-    with pytest.raises(DeadLetterFull):
+    with pytest.raises(DeadLetterFull, match="redrive or purge some dead letters, or raise"):
         all(world.bury(cursor, (offset, offset + 1)) for offset in range(9))
     assert 1 <= dead_partition(world).held <= 4
 

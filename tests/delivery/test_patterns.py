@@ -104,7 +104,6 @@ def test_a_new_topic_comes_with_the_subscriptions_of_its_patterns() -> None:
         ("a/#/b", "s", DEFAULT, InvalidName),
         ("a/+", "s@x", DEFAULT, InvalidName),
         ("a/+", "s", SubscriptionPolicy(lease_s=0), InvalidArgument),
-        ("a/+", "s", SubscriptionPolicy(kind=Kind.MULTICAST), Unsupported),
         ("a/+", "s", SubscriptionPolicy(kind=Kind.READER), Unsupported),
         ("+/b", "taken", DEFAULT, SubscriptionConflict),
         ("#", "everywhere", DEFAULT, SubscriptionConflict),

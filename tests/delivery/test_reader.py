@@ -279,7 +279,7 @@ def test_what_is_lost_counts_as_dropped_and_not_as_read(scene: Scene) -> None:
 
 def test_release_needs_force_while_something_is_planned(scene: Scene) -> None:
     scene.plan(5)
-    with pytest.raises(SubscriptionInUse, match="release the reader with force"):
+    with pytest.raises(SubscriptionInUse, match=r"await reader\.release\(force=True\)"):
         reader.decide_release(scene.subscription, "run-1", is_forced=False)
     scene.world.apply(reader.decide_release(scene.subscription, "run-1", is_forced=True))
     assert scene.planned() == []

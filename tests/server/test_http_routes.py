@@ -217,6 +217,14 @@ def test_rejected_messages_are_dead_and_can_be_driven_back(server: Server) -> No
     assert [each["body"] for each in server.pull(wait_s=5)] == ["a"]
 
 
+def test_dead_letters_are_those_of_one_topic(server: Server) -> None:
+    place = "/v1/topics/s.%2B/subscriptions/p"
+    assert server.put(place).status == 201
+    answer = server.get(f"{place}/dead")
+    assert code(answer) == (404, "unknown-topic")
+    assert "here one topic is meant" in answer.json()["detail"]
+
+
 def test_why_something_does_not_move_is_explained(server: Server) -> None:
     server.put(PLACE)
     server.post(f"{BASE}/messages", b"a")

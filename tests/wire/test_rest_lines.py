@@ -18,7 +18,8 @@ JSON = st.recursive(
 LINES = st.fixed_dictionaries(
     {},
     optional={
-        "body": TEXT, "key": TEXT, "id": TEXT, "headers": st.dictionaries(TEXT, TEXT, max_size=3),
+        "body": TEXT, "key": TEXT, "id": TEXT.filter(bool),
+        "headers": st.dictionaries(TEXT, TEXT, max_size=3),
         "priority": st.integers(-32768, 32767), "delay_s": st.integers(0, 1000),
     },
 )  # fmt: skip
@@ -99,6 +100,7 @@ def test_a_line_without_a_body_has_none() -> None:
         ("[]", "not a JSON object"),
         ("{", "not JSON"),
         ('{"json":' + "[" * 80 + "]" * 80 + "}", "deeper"),
+        ('{"id":""}', "id must not be empty"),
         ('{"id":"' + "i" * 300 + '"}', "id of 300 bytes"),
     ],
 )

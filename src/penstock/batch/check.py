@@ -30,6 +30,15 @@ MS_MAX: Final = 2**63 - 1
 UTF8_BYTES_MAX: Final = 4
 """Most bytes of one character."""
 
+_ADVICE: Final = {
+    "body": "send it in parts, or store it elsewhere and publish a message without a body whose "
+    "key or headers say where it is",
+    "key": "put it into the body, and use a short key such as its hash",
+    "id": "use a shorter one, such as its hash",
+    "headers": "put what is long or many into the body",
+}
+"""What to do about a value that is too long; a header has the advice of all."""
+
 _BODY_TYPES: Final = frozenset((bytes, type(None)))
 _KEY_TYPES: Final = frozenset((bytes, str, type(None)))
 _ID_TYPES: Final = frozenset((str, type(None)))
@@ -59,8 +68,13 @@ def key(value: Any) -> bytes | str | None:
 
 
 def id(value: Any) -> str | None:
-    """An id as plain text."""
-    return None if value is None else _text("id", value, ID_BYTES_MAX)
+    """An id as plain text; an empty one names nothing."""
+    if value is None:
+        return None
+    plain = _text("id", value, ID_BYTES_MAX)
+    if not plain:
+        raise InvalidArgument("id must not be empty: leave it out, and the message gets one")
+    return plain
 
 
 def headers(value: Any) -> dict[str, str] | None:
@@ -70,7 +84,9 @@ def headers(value: Any) -> dict[str, str] | None:
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"headers must be a dict of text to text, not {_kind(value)}")
     if len(value) > HEADER_COUNT_MAX:
-        raise TooLarge(f"{len(value)} headers are over the limit of {HEADER_COUNT_MAX}")
+        raise TooLarge(
+            f"{len(value)} headers are over the limit of {HEADER_COUNT_MAX}; {_ADVICE['headers']}"
+        )
     plain: dict[str, str] = {}
     size = 0
     for name, text in value.items():
@@ -137,7 +153,8 @@ def keys(values: list[Any]) -> list[bytes | str | None]:
 def ids(values: list[Any]) -> list[str | None]:
     """A column of ids."""
     kinds = set(map(type, values))
-    if kinds <= _ID_TYPES and _longest(values, kinds) * UTF8_BYTES_MAX <= ID_BYTES_MAX:
+    is_short = kinds <= _ID_TYPES and _longest(values, kinds) * UTF8_BYTES_MAX <= ID_BYTES_MAX
+    if is_short and "" not in values:
         return values
     return each(id, values)
 
@@ -211,7 +228,8 @@ def _whole(field: str, value: Any) -> int:
 
 def _refuse_over(field: str, size: int, limit: int) -> None:
     if size > limit:
-        raise TooLarge(f"{field} of {size} bytes is over the limit of {limit}")
+        advice = _ADVICE.get(field, _ADVICE["headers"])
+        raise TooLarge(f"{field} of {size} bytes is over the limit of {limit}; {advice}")
 
 
 def _kind(value: Any) -> str:

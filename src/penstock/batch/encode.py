@@ -60,6 +60,8 @@ _TEXTS: Final = frozenset({str}).issuperset
 _NO_PRIORITY: Final = 0
 _LONG_TEXTS: Final = (b"\xda", b"\xdb")
 """First bytes of MessagePack texts of 256 bytes and more."""
+_NO_IDS: Final = (*_LONG_TEXTS, b"\xa0")
+"""The same, and a text of no bytes, which no id may be."""
 assert min(KEY_BYTES_MAX, ID_BYTES_MAX) > 255  # noqa: PLR2004 - what a short text may have
 _ONLY_BODIES_BYTES: Final = layout.HEADER.size + layout.ENTRY_BYTES + layout.CHECKSUM.size
 
@@ -185,9 +187,9 @@ def encode_short(messages: Sequence[Any], bytes_max: int) -> bytes | None:
         return None
     columns = [(BODIES, _encode(bodies))]
     keys, ids = [each.key for each in messages], [each.id for each in messages]
-    for kind, texts in ((layout.KEYS, keys), (layout.IDS, ids)):
+    for kind, texts, marks in ((layout.KEYS, keys, _LONG_TEXTS), (layout.IDS, ids, _NO_IDS)):
         if not _are_none(texts):
-            column = _short_texts(texts)
+            column = _short_texts(texts, marks)
             if column is None:
                 return None
             columns.append((kind, column))
@@ -208,18 +210,18 @@ def _has_more(messages: Sequence[Message]) -> bool:
     )
 
 
-def _short_texts(values: list[Any]) -> bytes | None:
-    """The column of these values when each is text of less than 256 bytes, else None."""
+def _short_texts(values: list[Any], marks: tuple[bytes, ...]) -> bytes | None:
+    """The column of these values when each is text and begins with none of these, else None."""
     if not _TEXTS(map(type, values)):
         return None
     try:
         column = _encode(values)
     except UnicodeEncodeError:
         return None
-    # A longer text has one of these in front of it. Either may be part of a short text that is
-    # not ASCII, too: then the long way is taken for nothing.
+    # A text that must be looked at has one of these in front of it. Each may be part of a text
+    # that is not ASCII, too: then the long way is taken for nothing.
     first = 1 + layout.LONG_ARRAYS.get(column[0], 0)
-    return None if any(column.find(mark, first) >= 0 for mark in _LONG_TEXTS) else column
+    return None if any(column.find(mark, first) >= 0 for mark in marks) else column
 
 
 def _columns(messages: list[Message | bytes | str]) -> Columns:

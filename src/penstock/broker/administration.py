@@ -18,6 +18,7 @@ from penstock.delivery.state import Partition, State, Subscription, Topic
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.filters import is_pattern
+from penstock.vocabulary.places import position_of
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Unit
 
@@ -40,22 +41,15 @@ class Administration(Following, Multicasting):
         start = default if start is None else start
         if isinstance(start, tuple):  # an offset for each partition, made by the broker itself
             return start
+        position = position_of("start", start)
         with self.engine.lock:
             if start == "earliest":
                 return admin.earliest(topic)
             if start == "latest":
                 return admin.latest(topic)
-        if isinstance(start, str):
-            partition, _, offset = start.partition(":")
-            if not (partition.isdigit() and offset.isdigit()):
-                raise InvalidArgument(
-                    f"start {start!r} is not 'earliest', 'latest', a time or a position like '0:17'"
-                )
-            with self.engine.lock:
-                return admin.at_position(topic, int(partition), int(offset))
-        if isinstance(start, int | float):
-            return tuple(self._offset_at(p, int(start * 1000)) for p in topic.partitions)
-        raise InvalidArgument(f"start {start!r} is not 'earliest', 'latest', a time or a position")
+            if position is not None:
+                return admin.at_position(topic, *position)
+        return tuple(self._offset_at(p, int(start * 1000)) for p in topic.partitions)
 
     def _offset_at(self, partition: Partition, wall: int) -> int:
         """First held offset published at or after a time."""
@@ -130,6 +124,7 @@ class Administration(Following, Multicasting):
             return
         self.refuse_taken(topic_name, name)
         check_multicast_start(policy, start)
+        check_wanted(policy, start)
         with self.engine.lock:
             self.engine.check_alive()
             topic = self._ensure_topic(topic_name)
@@ -212,6 +207,17 @@ class Administration(Following, Multicasting):
             "policy": msgspec.to_builtins(subscription.policy),
         }
         return self.describe_part(self.describe_multicast(subscription, row))
+
+
+def check_wanted(policy: SubscriptionPolicy | None, start: Any) -> None:
+    """Refuses what makes no sense anywhere, before a topic is made for it.
+
+    Raises InvalidArgument, Unsupported.
+    """
+    if policy is not None:
+        admin.check_subscription_policy(policy)
+    if start is not None and not isinstance(start, tuple):
+        position_of("start", start)
 
 
 def changed(policy: Any, changes: dict[str, Any]) -> Any:

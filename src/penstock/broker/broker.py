@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
+from penstock.broker.administration import check_wanted
 from penstock.broker.clock import Clock, SystemClock
 from penstock.broker.engine import Engine, Waiter
 from penstock.broker.expiring import expire_all
@@ -23,6 +24,7 @@ from penstock.broker.timing import until_next
 from penstock.broker.units import Units
 from penstock.delivery import admin, settle
 from penstock.delivery.growth import check_map
+from penstock.delivery.members import has_place, see
 from penstock.delivery.publish import Decided, Duplicate, decide_publish
 from penstock.delivery.reader import refuse_reader
 from penstock.delivery.registry import remove_subscription
@@ -266,6 +268,8 @@ class Broker(Units, Reading):
         if not 1 <= credit <= limits.CREDIT_MAX:
             raise InvalidArgument(f"credit must be 1…{limits.CREDIT_MAX}, not {credit}")
         names.check_consumer(consumer_name)
+        check_wanted(policy, start)
+        member = consumer_name if is_named else None
         with engine.lock:
             engine.check_alive()
             if self.is_draining:
@@ -274,11 +278,10 @@ class Broker(Units, Reading):
                 topic = admin.find_topic(self.state, topic_name)
             else:
                 topic = self._ensure_topic(topic_name)
-            if self.former(returning, consumer_name) is not None:
+            if self.former(returning, consumer_name) or has_place(topic, subscription_name, member):
                 start = None  # It has its place; the one it began at may be gone.
         starts = self._starts(topic, start, default_start(subscription_name, policy))
         with engine.lock:
-            member = consumer_name if is_named else None
             subscription = self.former_subscription(
                 topic, subscription_name, policy, consumer_name, returning, is_named=is_named
             ) or self._ensure_subscription(topic, subscription_name, policy, starts, member)
@@ -397,6 +400,7 @@ class Broker(Units, Reading):
                 self._end_ephemeral(subscription)
             elif not was_gone and self.journal.failed is None:
                 wall = engine.clock.wall()
+                see(self.state, subscription.id, wall)  # now: it must not be forgotten meanwhile
                 for record in settle.decide_detach(consumer, begun, wall, is_clean=is_clean):
                     engine.submit(record, None)
                 engine.submit(

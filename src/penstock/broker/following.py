@@ -11,15 +11,24 @@ import msgspec
 
 from penstock.broker.engine import Engine
 from penstock.broker.mailbox import DIRECT, Mailbox, Target
+from penstock.broker.multicasting import check_multicast_start, count_whole
 from penstock.delivery import admin, counts, patterns
-from penstock.delivery.matching import pattern_of, refuse_taken, subscriptions_of, topics_of
+from penstock.delivery.matching import (
+    members_of,
+    pattern_of,
+    refuse_taken,
+    subscriptions_of,
+    topics_of,
+)
 from penstock.delivery.state import Consumer, State, Topic
 from penstock.vocabulary import names
 from penstock.vocabulary.claims import Returning
 from penstock.vocabulary.errors import InvalidArgument, PenstockError, SubscriptionInUse
 from penstock.vocabulary.filters import check_pattern, matches
+from penstock.vocabulary.message import Kind
+from penstock.vocabulary.places import position_of
 from penstock.vocabulary.policy import SubscriptionPolicy
-from penstock.vocabulary.records import Record, TopicCreated
+from penstock.vocabulary.records import PatternCreated, Record, TopicCreated
 
 
 class Seat(NamedTuple):
@@ -41,6 +50,8 @@ class Wanted(NamedTuple):
     consumer: str
     returning: dict[str, Returning] | None = None
     """topic → what it holds there, when its connection ended without a word."""
+    is_named: bool = False
+    """The application chose the consumer's name: kind `multicast` remembers it."""
 
 
 class Follower:
@@ -112,10 +123,11 @@ class Following:
                 continue
             found = [s for s in subscriptions_of(self.state, each) if not s.is_pending]
             wall = self.engine.clock.wall()
-            total = sum((counts.count(s, wall) for s in found), counts.Counts())
+            total = sum((count_whole(s, wall) for s in found), counts.Counts())
             consumers = [f.wanted.consumer for f in self._followers_of(each.pattern, each.name)]
             rows.append(
                 {
+                    **self._members(each),
                     "topic": each.pattern,
                     "subscription": each.name,
                     "kind": each.policy.kind.value,
@@ -128,6 +140,12 @@ class Following:
                 }
             )
         return rows
+
+    def _members(self, each: PatternCreated) -> dict[str, Any]:
+        """Of a multicast, the names of its members."""
+        if each.policy.kind is not Kind.MULTICAST or names.MEMBER_MARK in each.name:
+            return {}
+        return {"members": sorted(member.name for member in members_of(self.state, each))}
 
     def decide_delete_pattern(self, pattern: str, name: str) -> Record:
         """Deletes a pattern subscription with all its topics. Under the lock.
@@ -144,8 +162,13 @@ class Following:
         return patterns.decide_delete_pattern(self.state, known)
 
     def _followers_of(self, pattern: str, name: str) -> list[Follower]:
-        wanted = (pattern, name)
-        return [f for f in self.followers if (f.wanted.pattern, f.wanted.subscription) == wanted]
+        whole, mark, consumer = name.partition(names.MEMBER_MARK)
+        return [
+            f
+            for f in self.followers
+            if (f.wanted.pattern, f.wanted.subscription) == (pattern, whole)
+            and (not mark or (f.wanted.is_named and f.wanted.consumer == consumer))
+        ]
 
     def follow(
         self, wanted: Wanted, seat: Callable[[str], Seat], mailbox: Mailbox, on_closed: Target
@@ -158,17 +181,16 @@ class Following:
         check_start(wanted.start)
         names.check_consumer(wanted.consumer)
         follower = Follower(self, wanted, seat, mailbox, on_closed)
-        if wanted.subscription is not None:
-            self._ensure_pattern(
-                wanted.pattern, wanted.subscription, wanted.policy, wanted.start, is_explicit=False
-            )
+        is_durable = wanted.subscription is not None and self._ensure_cursors(wanted)
         with self.engine.lock:
             self.engine.check_alive()
             # The subscriptions behind a named pattern have their starts already.
-            start = wanted.start if wanted.subscription is None else None
+            start = None
+            if not is_durable:
+                start = "latest" if wanted.start is None else wanted.start
             legs = wanted.returning or {}
             is_back = any(self.former(leg, wanted.consumer) for leg in legs.values())
-            is_back = is_back and wanted.subscription is None
+            is_back = is_back and not is_durable
             joined: list[Consumer] = []
             try:
                 for topic in topics_of(self.state, wanted.pattern):
@@ -191,17 +213,42 @@ class Following:
         consumer: Consumer = self.attach(
             topic_name, wanted.subscription, wanted.policy, start, wanted.credit,
             wanted.credit_bytes, wanted.consumer, seat.sink, is_leg=True,
-            returning=returning,
+            is_named=wanted.is_named, returning=returning,
         )  # fmt: skip
         seat.on_joined(consumer)
         return consumer
 
-    def _ensure_pattern(
-        self, pattern: str, name: str, policy: SubscriptionPolicy | None, start: Any, *,
-        is_explicit: bool,
-    ) -> None:  # fmt: skip
-        """Creates the pattern subscription when it is missing; submits and does not wait."""
-        check_start(start)
+    def _ensure_cursors(self, wanted: Wanted) -> bool:
+        """Makes what a consumer goes on with; False when that ends with the consumer."""
+        name = wanted.subscription
+        assert name is not None
+        policy = wanted.policy
+        known = self.state.patterns.get((wanted.pattern, name))
+        if policy is None and known is not None:
+            policy = known.policy
+        is_multicast = policy is not None and policy.kind is Kind.MULTICAST
+        if is_multicast and wanted.is_named:
+            names.check_member("t", name, wanted.consumer)
+        start = None if is_multicast else wanted.start
+        self._ensure_pattern(wanted.pattern, name, policy, start, is_explicit=False)
+        if not is_multicast:
+            return True
+        if not wanted.is_named:
+            return False
+        member = f"{name}{names.MEMBER_MARK}{wanted.consumer}"
+        start = "latest" if wanted.start is None else wanted.start
+        starts = self._starts_on(wanted.pattern, member, start)
+        with self.engine.lock:
+            whole = patterns.find_pattern(self.state, wanted.pattern, name)
+            record = patterns.decide_join_pattern(
+                self.state, whole, wanted.consumer, starts, self.engine.clock.wall()
+            )
+            if record is not None:
+                self.engine.submit(record, None)
+        return True
+
+    def _starts_on(self, pattern: str, name: str, start: Any) -> patterns.Starts:
+        """Where a new pattern subscription starts on each topic that matches."""
         known: dict[int, tuple[int, ...]] = {}
         if isinstance(start, int | float) and (pattern, name) not in self.state.patterns:
             # Looking for a time reads the disk: that is done without the lock.
@@ -214,6 +261,17 @@ class Following:
                 return admin.latest(topic)
             return known.get(topic.id) or admin.earliest(topic)
 
+        return starts
+
+    def _ensure_pattern(
+        self, pattern: str, name: str, policy: SubscriptionPolicy | None, start: Any, *,
+        is_explicit: bool,
+    ) -> None:  # fmt: skip
+        """Creates the pattern subscription when it is missing; submits and does not wait."""
+        check_start(start)
+        if policy is not None:
+            check_multicast_start(policy, start)
+        starts = self._starts_on(pattern, name, start)
         with self.engine.lock:
             self.engine.check_alive()
             record = patterns.decide_create_pattern(
@@ -226,9 +284,7 @@ class Following:
 
 def check_start(start: Any) -> None:
     """Raises InvalidArgument when the start is no place on many topics."""
-    if start is None or start in ("earliest", "latest"):
-        return
-    if isinstance(start, bool) or not isinstance(start, int | float):
+    if start is not None and position_of("start", start) is not None:
         raise InvalidArgument(
             f"start {start!r} is no place on many topics: a pattern starts at 'earliest', "
             "'latest' or a time"

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.broker.engine import Engine
-from penstock.delivery import counts, members, multicast
+from penstock.delivery import counts, members, multicast, patterns
 from penstock.delivery.state import State, Subscription, Topic
 from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.message import Kind
@@ -42,9 +42,8 @@ class Multicasting:
         if self.engine.retaining.time.is_paused:
             return
         self._members_at = wall
-        for parent in self.state.multicasts.values():
-            for record in multicast.decide_forgotten(parent, wall):
-                self.engine.submit(record, None)
+        for record in patterns.decide_forgotten(self.state, wall):
+            self.engine.submit(record, None)
 
     def describe_multicast(self, subscription: Subscription, row: dict[str, Any]) -> dict[str, Any]:
         """The row of a multicast: its members' counts in sum, and what was dropped with old ones.
@@ -54,18 +53,28 @@ class Multicasting:
         if not subscription.is_parent:
             return row
         found = members.members_of(subscription)
-        durable = [each for each in found if each.is_durable and not each.is_pending]
-        dropped = subscription.forgotten
-        wall = self.engine.clock.wall()
-        own = counts.Counts(attached=dropped, dropped=dropped)
-        total = sum((counts.count(each, wall) for each in durable), own)
+        total = count_whole(subscription, self.engine.clock.wall())
         return {
             **row,
-            "members": sorted(each.name for each in durable),
+            "members": sorted(each.name for each in _counted(subscription)),
             "consumers": [each.name for member in found for each in member.connected],
             **msgspec.to_builtins(total),
             "unexplained": counts.unexplained(total),
         }
+
+
+def count_whole(subscription: Subscription, wall: int) -> counts.Counts:
+    """The counts of a subscription; of a multicast, those of its members and of former ones."""
+    if not subscription.is_parent:
+        return counts.count(subscription, wall)
+    dropped = subscription.forgotten
+    own = counts.Counts(attached=dropped, dropped=dropped)
+    return sum((counts.count(each, wall) for each in _counted(subscription)), own)
+
+
+def _counted(parent: Subscription) -> list[Subscription]:
+    found = members.members_of(parent)
+    return [each for each in found if each.is_durable and not each.is_pending]
 
 
 def check_multicast_start(policy: SubscriptionPolicy, start: Any) -> None:

@@ -1,6 +1,5 @@
 """Moving subscriptions, and confirming the time."""
 
-import math
 from functools import partial
 from typing import Any
 
@@ -9,7 +8,7 @@ from penstock.broker.administration import Administration
 from penstock.delivery import admin
 from penstock.delivery.seek import decide_seek
 from penstock.delivery.state import Lease, Subscription, Topic
-from penstock.vocabulary.errors import InvalidArgument
+from penstock.vocabulary.places import position_of
 from penstock.vocabulary.records import Sought
 
 
@@ -22,7 +21,7 @@ class Seeking(Administration):
         `to`: 'earliest', 'latest', Unix seconds, or a position, which moves its partition only.
         Raises UnknownTopic, UnknownSubscription, PositionNotHeld, InvalidArgument, Unsupported.
         """
-        position = check_target(to)
+        position = position_of("to", to)
         with self.engine.lock:
             topic, subscription = self._find(topic_name, name)
             is_pending = subscription.is_pending
@@ -74,18 +73,3 @@ def _tell_void(lease: Lease) -> None:
     index = lease.cursor.partition.index
     nothing = Slice(lease.id, index, lease.start, lease.end, lease.attempt, [])
     sink.mailbox.post([(sink.on_slice, nothing)])
-
-
-def check_target(to: Any) -> tuple[int, int] | None:
-    """Partition and offset of a position, None for any other target. Raises InvalidArgument."""
-    if to in ("earliest", "latest"):
-        return None
-    if isinstance(to, int | float) and not isinstance(to, bool) and math.isfinite(to) and to >= 0:
-        return None
-    if isinstance(to, str):
-        partition, _, offset = to.partition(":")
-        if (partition + offset).isascii() and partition.isdigit() and offset.isdigit():
-            return int(partition), int(offset)
-    raise InvalidArgument(
-        f"{to!r} is not 'earliest', 'latest', a time in Unix seconds or a position like '0:17'"
-    )

@@ -10,6 +10,8 @@ from penstock.cli.connection import opened
 from penstock.cli.looking import held
 from penstock.cli.output import Output, moment, number, plural, size
 from penstock.cli.parser import BadUsage
+from penstock.client.administration import places
+from penstock.vocabulary.filters import is_pattern
 from penstock.vocabulary.names import dead_topic
 
 MARK: Final = "penstock-dead-"
@@ -17,7 +19,7 @@ MARK: Final = "penstock-dead-"
 
 
 def _add_choice(parser: ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC", help="topic the messages came from")
+    parser.add_argument("topic", metavar="TOPIC", help="topic or pattern they came from")
     parser.add_argument("subscription", metavar="SUBSCRIPTION", help="subscription they failed in")
     parser.add_argument("--id", help="only the message with this id")
     parser.add_argument("--reason", metavar="TEXT", help="only where the reason contains TEXT")
@@ -37,7 +39,7 @@ def _choice(arguments: Namespace) -> dict[str, Any]:
 
 def add_list(parser: ArgumentParser) -> None:
     """Adds the arguments of `list`."""
-    parser.add_argument("topic", metavar="TOPIC", nargs="?", help="topic the messages came from")
+    parser.add_argument("topic", metavar="TOPIC", nargs="?", help="topic or pattern they came from")
     parser.add_argument(
         "subscription", metavar="SUBSCRIPTION", nargs="?", help="subscription they failed in"
     )
@@ -92,10 +94,12 @@ async def _list_messages(arguments: Namespace, output: Output) -> int:
     if not found:
         output.notice("there are no such dead letters")
         return 0
+    is_many = is_pattern(arguments.topic)
     output.table(
-        ["POSITION", "DIED", ">ATTEMPTS", "WHY", "ID", "REASON", "BODY"],
+        [*(["TOPIC"] * is_many), "POSITION", "DIED", ">ATTEMPTS", "WHY", "ID", "REASON", "BODY"],
         [
             [
+                *([story(letter).get("topic", "–")] * is_many),
                 letter.position,
                 moment(int(told["at"]) / 1000) if (told := story(letter)).get("at") else "–",
                 told.get("attempts", "–"),
@@ -111,16 +115,17 @@ async def _list_messages(arguments: Namespace, output: Output) -> int:
 
 
 async def _letters(client: Any, arguments: Namespace) -> list[Any]:
-    names = (arguments.topic, arguments.subscription)
-    if not await client.dead_letters(*names, limit=1):
-        return []
     found: list[Any] = []
-    async for letter in held(client, dead_topic(*names)):
-        is_meant = arguments.id is None or letter.id == arguments.id
-        if is_meant and (arguments.reason or "") in story(letter).get("reason", ""):
-            found.append(letter)
-        if len(found) >= arguments.limit:
-            break
+    for topic in await places(client, arguments.topic, arguments.subscription):
+        names = (topic, arguments.subscription)
+        if not await client.dead_letters(*names, limit=1):
+            continue
+        async for letter in held(client, dead_topic(*names)):
+            is_meant = arguments.id is None or letter.id == arguments.id
+            if is_meant and (arguments.reason or "") in story(letter).get("reason", ""):
+                found.append(letter)
+            if len(found) >= arguments.limit:
+                return found
     return found
 
 

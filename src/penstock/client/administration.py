@@ -12,13 +12,16 @@ from penstock.client.received import Hold, ReceivedMessage, Sheet
 from penstock.vocabulary import names
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import InvalidArgument, UnknownSubscription, UnknownTopic
-from penstock.vocabulary.filters import check_filter
+from penstock.vocabulary.filters import check_filter, is_pattern
 from penstock.vocabulary.message import Kind
+from penstock.vocabulary.places import check_place
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause
 
 LOOK_DEFAULT: Final = 100
 """Messages shown when no limit is given."""
+OFFSET_MAX: Final = 1 << 62
+"""No partition has so many messages."""
 REDRIVES_PER_S: Final = 10
 """With a rate, dead letters go back in so many portions a second."""
 
@@ -79,6 +82,8 @@ class Administration(Backups):
         """
         check_filter(topic)
         names.check_subscription(subscription)
+        if start is not None:
+            check_place("start", start)
         wanted = made(SubscriptionPolicy, {"kind": kind, **policy})
         await self._opened().ask(q.CreateSubscription(topic, subscription, wanted, start))
 
@@ -97,6 +102,7 @@ class Administration(Backups):
         `to`: 'earliest' (what is still held), 'latest', Unix seconds, or a position such as
         '0:17', which moves that partition only. Raises PositionNotHeld with the lowest one.
         """
+        check_place("to", to)
         await self._opened().ask(q.Seek(topic, subscription, to))
 
     async def subscriptions(self, topic: str | None = None) -> list[dict[str, Any]]:
@@ -116,7 +122,9 @@ class Administration(Backups):
 
         Raises UnknownTopic.
         """
-        check_limit(limit)
+        check_limit(limit, has_none=False)
+        if not isinstance(after, str):
+            check_offset("after", after)
         driver = self._opened()
         if partition is not None:
             count = (await self.describe_topic(topic))["partitions"]
@@ -134,19 +142,28 @@ class Administration(Backups):
         Each message is a dict of `timestamp` (Unix ms), `priority`, `msg` and `id`. Raises
         UnknownTopic.
         """
-        check_limit(limit)
+        check_limit(limit, has_none=False)
         found: dict[str, list[dict[str, Any]]] = await self._opened().ask(q.TopicLog(topic, limit))
         return found
 
     async def dead_letters(
         self, topic: str, subscription: str, limit: int = LOOK_DEFAULT
     ) -> list[ReceivedMessage]:
-        """The dead letters of a subscription; headers `penstock-dead-…` tell their story."""
-        try:
-            return await self.peek(names.dead_topic(topic, subscription), limit)
-        except UnknownTopic:
-            await self._check_subscription(topic, subscription)
-            return []
+        """The dead letters of a subscription; headers `penstock-dead-…` tell their story.
+
+        Of a pattern, here and below: those of every topic it has, topic by topic.
+        """
+        check_limit(limit, has_none=False)
+        found: list[ReceivedMessage] = []
+        for place in await places(self, topic, subscription):
+            try:
+                dead = names.dead_topic(place, subscription)
+                found += await self.peek(dead, limit - len(found))
+            except UnknownTopic:
+                await self._check_subscription(place, subscription)
+            if len(found) >= limit:
+                break
+        return found
 
     async def redrive(
         self, topic: str, subscription: str, *, id: str | None = None,
@@ -158,20 +175,29 @@ class Administration(Backups):
         `rate` is in messages a second; `dry_run` only counts.
         """
         which = q.Filter(id, reason_contains)
-        ask = self._opened().ask
         check_limit(limit)
-        if rate is None or dry_run:
-            back = q.Redrive(topic, subscription, which, limit, dry_run)
-            return int(await ask(back))
-        if not isinstance(rate, int | float) or not rate > 0:
+        if rate is not None and (not isinstance(rate, int | float) or not rate > 0):
             raise InvalidArgument(f"rate must be messages a second above 0, not {rate!r}")
+        total = 0
+        for place in await places(self, topic, subscription):
+            left = None if limit is None else limit - total
+            if left == 0:
+                break
+            back = q.Redrive(place, subscription, which, left, dry_run)
+            total += await self._redrive(back, None if dry_run else rate)
+        return total
+
+    async def _redrive(self, back: q.Redrive, rate: float | None) -> int:
+        """The dead letters of one topic; with a rate, in portions."""
+        ask = self._opened().ask
+        if rate is None:
+            return int(await ask(back))
         # Counted first, since a message that fails at once is among the dead letters again.
-        left = int(await ask(q.Redrive(topic, subscription, which, limit, is_dry=True)))
+        left = int(await ask(msgspec.structs.replace(back, is_dry=True)))
         portion = max(1, int(rate / REDRIVES_PER_S))
         total = 0
         while left > 0:
-            back = q.Redrive(topic, subscription, which, min(portion, left), is_dry=False)
-            count = int(await ask(back))
+            count = int(await ask(msgspec.structs.replace(back, limit=min(portion, left))))
             total += count
             left -= count
             if not count:
@@ -186,10 +212,16 @@ class Administration(Backups):
     ) -> int:  # fmt: skip
         """Removes dead letters for good; returns how many."""
         check_limit(limit)
-        await self._check_subscription(topic, subscription)
         which = q.Filter(id, reason_contains)
-        purge = q.PurgeDead(topic, subscription, which, limit, dry_run)
-        return int(await self._opened().ask(purge))
+        total = 0
+        for place in await places(self, topic, subscription):
+            await self._check_subscription(place, subscription)
+            left = None if limit is None else limit - total
+            if left == 0:
+                break
+            purge = q.PurgeDead(place, subscription, which, left, dry_run)
+            total += int(await self._opened().ask(purge))
+        return total
 
     async def stats(self) -> dict[str, Any]:
         """The broker in numbers."""
@@ -231,6 +263,24 @@ class Administration(Backups):
             )
 
 
+async def places(client: Administration, topic: str, subscription: str) -> list[str]:
+    """The topics of a subscription: the one that is named, or all that its pattern has now.
+
+    Raises UnknownSubscription for a pattern without such a subscription.
+    """
+    if not is_pattern(topic):
+        return [topic]
+    rows = {row["subscription"]: row for row in await client.subscriptions(topic)}
+    if subscription in rows:
+        topics: list[str] = rows[subscription]["topics"]
+        return topics
+    listed = ", ".join(map(repr, rows)) or "none"
+    raise UnknownSubscription(
+        f"pattern {topic!r} has no subscription {subscription!r}; it has: {listed}; or name one "
+        "topic that matches it"
+    )
+
+
 def made(kind: Any, fields: dict[str, Any]) -> Any:
     """A policy from what the caller gave. Raises InvalidArgument naming the wrong field."""
     known = kind.__struct_fields__
@@ -259,9 +309,19 @@ def check_partitions(partitions: int) -> None:
         raise InvalidArgument(f"partitions must be a whole number, not {partitions!r}")
 
 
-def check_limit(limit: int | None) -> None:
-    """Raises InvalidArgument unless it is a number of messages."""
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+def check_offset(name: str, offset: Any) -> None:
+    """Raises InvalidArgument unless it is a number of messages from the start of a partition."""
+    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < OFFSET_MAX:
+        raise InvalidArgument(
+            f"{name} must be an offset, a whole number from 0, not {offset!r:.80}"
+        )
+
+
+def check_limit(limit: int | None, *, has_none: bool = True) -> None:
+    """Raises InvalidArgument unless it is a number of messages; `has_none`: None is no limit."""
+    if limit is None and has_none:
+        return
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise InvalidArgument(f"limit must be a whole number from 1 on, not {limit!r}")
 
 

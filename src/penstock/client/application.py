@@ -112,7 +112,7 @@ class Application:
             return options
         consumer = self._consumer(config)
         if is_pattern(config.filter) and not self._is_mqtt:
-            # Elsewhere a multicast is of one topic: each process has a subscription of its own.
+            # Not every broker has multicasts over patterns: each process has a subscription.
             options["subscription"] = f"{self.name}.{consumer}"
             options["start"] = "latest"
         else:

@@ -58,7 +58,7 @@ class ReceivedBatch(Sequence[ReceivedMessage]):
     def nack(self, *, delay_s: float | None = None, reason: str = "") -> None:
         """Sends all its messages back. Raises AlreadySettled the second time."""
         check_delay(delay_s)
-        check_reason(reason)
+        reason = check_reason(reason)
         self._settle()
         # The last first: a nack takes the later messages of its key back, for kind `key_shared`.
         for hold, pieces in reversed(self._holds):

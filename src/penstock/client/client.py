@@ -6,11 +6,9 @@ A client is made unopened, so that decorators work at module level; `await clien
 
 import asyncio
 import logging
-import os
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from difflib import get_close_matches
-from itertools import count
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -20,25 +18,22 @@ from msgspec import UNSET
 from penstock import drivers
 from penstock.batch import encode_one
 from penstock.client import packing
-from penstock.client.administration import Administration, made
+from penstock.client.administration import Administration
 from penstock.client.deliveries import Deliveries
-from penstock.client.following import PatternDeliveries
 from penstock.client.gathering import BODY_BYTES_CUT
 from penstock.client.handlers import HANDLER_TIMEOUT_S_DEFAULT, Handler, Subscribing, register
-from penstock.client.keyed import KeyedDeliveries
-from penstock.client.keyed_following import KeyedPatternDeliveries
 from penstock.client.levels import check_level, satisfies, weaker
 from penstock.client.needs import check_needs, opened
 from penstock.client.publisher import Publisher
-from penstock.client.reader import Readers, refuse_reader
+from penstock.client.reader import Readers
 from penstock.client.receipts import Receipts
 from penstock.client.service import DRAIN_S_DEFAULT, Service
 from penstock.client.signals import stopping_on_signals
+from penstock.client.subscribing import class_for, wish_of
 from penstock.client.times import moment
 from penstock.client.transaction import Transaction
 from penstock.client.watchdog import Watchdog, Watching
 from penstock.drivers.port import Capabilities, Driver
-from penstock.vocabulary import names
 from penstock.vocabulary.errors import (
     Closed,
     InvalidArgument,
@@ -47,17 +42,16 @@ from penstock.vocabulary.errors import (
     Unsupported,
     UsageError,
 )
-from penstock.vocabulary.filters import check_filter, is_pattern
-from penstock.vocabulary.limits import CREDIT_BYTES_DEFAULT, CREDIT_DEFAULT, CREDIT_MAX
+from penstock.vocabulary.filters import is_pattern
+from penstock.vocabulary.limits import CREDIT_BYTES_DEFAULT, CREDIT_DEFAULT
 from penstock.vocabulary.message import Durability, Kind, Message, Receipt
-from penstock.vocabulary.policy import Retry, SubscriptionPolicy
+from penstock.vocabulary.policy import Retry
 from penstock.vocabulary.wishes import Wish
 
 log = logging.getLogger("penstock.client")
 
 F = TypeVar("F", bound=Callable[..., Any])
 OPTIONS: Final = ("publisher", "needs", "stalled_s", "on_stalled")
-_consumer_numbers: Final = count(1)
 
 
 def connect(url: str, **options: Any) -> "Client":
@@ -358,12 +352,12 @@ class Client(Readers, Administration, Watching):
     def _subscribe(self, asked: Subscribing, *, is_push: bool = False) -> Deliveries:
         driver = self._opened()
         assert self._loop is not None
-        wish, settings = _wish(asked, driver.capabilities)
+        wish, settings = wish_of(asked, driver.capabilities)
 
         async def change_existing() -> None:
             await self._change_existing(wish, settings)
 
-        stream = _class_for(wish)(
+        stream = class_for(wish)(
             driver, self._loop, wish, is_push=is_push,
             prepare=change_existing if settings and wish.subscription is not None else None,
         )  # fmt: skip
@@ -381,7 +375,10 @@ class Client(Readers, Administration, Watching):
         rows = await self.subscriptions(wish.topic)
         if wish.subscription in {row["subscription"] for row in rows}:
             assert wish.subscription is not None
-            await self.alter_subscription(wish.topic, wish.subscription, **settings)
+            assert wish.policy is not None
+            # Kind and QoS go along: if they are not those it has, nothing is changed.
+            fixed = {"kind": wish.policy.kind, "qos": wish.policy.qos}
+            await self.alter_subscription(wish.topic, wish.subscription, **fixed, **settings)
 
     # -- push ------------------------------------------------------------------------------------
 
@@ -408,7 +405,7 @@ class Client(Readers, Administration, Watching):
             "credit_bytes": credit_bytes, "consumer": consumer, **policy,
         }  # fmt: skip
         asked = Subscribing(topic, subscription, options)
-        _wish(asked, None)
+        wish_of(asked, None)
 
         def decorate(function: F) -> F:
             if self._service is not None:
@@ -432,7 +429,7 @@ class Client(Readers, Administration, Watching):
         await self.open()
         assert self._loop is not None
         for handler in self._handlers:  # all of them, before the first one begins
-            _wish(handler.subscribing, self.capabilities)
+            wish_of(handler.subscribing, self.capabilities)
         self._service = Service(
             lambda handler: self._subscribe(handler.subscribing, is_push=True), self._loop
         )
@@ -449,52 +446,3 @@ class Client(Readers, Administration, Watching):
         service, loop = self._service, self._loop
         if service is not None and loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(service.stop)
-
-
-def _class_for(wish: Wish) -> type[Deliveries]:
-    if wish.policy is not None and wish.policy.kind is Kind.KEY_SHARED:
-        return KeyedPatternDeliveries if is_pattern(wish.topic) else KeyedDeliveries
-    return PatternDeliveries if is_pattern(wish.topic) else Deliveries
-
-
-def _wish(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[str, Any]]:
-    """What to ask the driver for, and which settings were given. Raises UsageError."""
-    topic, subscription, options = asked
-    check_filter(topic, reserved=True)
-    if subscription is not None:
-        names.check_subscription(subscription)
-    given = {name: value for name, value in options.items() if name != "stalled_s"}
-    start, credit, credit_bytes = given.pop("start"), given.pop("credit"), given.pop("credit_bytes")
-    named = given.pop("consumer")
-    consumer = named or f"consumer-{os.getpid()}-{next(_consumer_numbers)}"
-    names.check_consumer(consumer)
-    _check_count("credit", credit, CREDIT_MAX)
-    _check_count("credit_bytes", credit_bytes, 1 << 62)
-    kind, qos = _kind(given.pop("kind")), given.pop("qos")
-    refuse_reader(kind)
-    if can is not None and kind not in can.kinds:
-        raise Unsupported(
-            f"subscription kind {kind.value!r} is not available on {can.scheme}: URLs; use "
-            + " or ".join(repr(each.value) for each in can.kinds)
-        )
-    if can is not None and qos not in can.qos:
-        known = " or ".join(map(str, can.qos))
-        raise Unsupported(f"qos {qos!r} is not available on {can.scheme}: URLs; use {known}")
-    if can is not None and is_pattern(topic) and not can.has_patterns:
-        raise Unsupported(f"a pattern of topics is not available on {can.scheme}: URLs")
-    policy: SubscriptionPolicy = made(SubscriptionPolicy, {"kind": kind, "qos": qos, **given})
-    wish = Wish(topic, subscription, policy, start, credit, credit_bytes, consumer, bool(named))
-    return wish, given
-
-
-def _kind(kind: Any) -> Kind:
-    try:
-        return Kind(kind)
-    except ValueError:
-        known = ", ".join(repr(each.value) for each in Kind)
-        raise InvalidArgument(f"unknown subscription kind {kind!r}; known: {known}") from None
-
-
-def _check_count(name: str, value: Any, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
-        raise InvalidArgument(f"{name} must be a whole number from 1 to {high}, not {value!r}")

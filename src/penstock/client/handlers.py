@@ -109,14 +109,22 @@ def finish(handler: Handler, message: ReceivedMessage, outcome: Any) -> None:
             )  # fmt: skip
     elif outcome is None or isinstance(outcome, Ack):
         message.ack()
-    elif isinstance(outcome, Nack):
-        message.nack(delay_s=outcome.delay_s, reason=outcome.reason)
-    elif isinstance(outcome, Reject):
-        message.reject(outcome.reason)
+    elif not isinstance(outcome, Nack | Reject):
+        _nonsense(handler, message, outcome, "return None, Ack, Nack or Reject")
     else:
-        text = f"returned {outcome!r:.200}; return None, Ack, Nack or Reject"
-        log.error("handler %s, message %s: %s", handler.name, message.id, text)
-        message.nack(reason=f"handler {text}")
+        try:
+            if isinstance(outcome, Nack):
+                message.nack(delay_s=outcome.delay_s, reason=outcome.reason)
+            else:
+                message.reject(outcome.reason)
+        except InvalidArgument as error:  # as bad as any other wrong answer, and no worse
+            _nonsense(handler, message, outcome, error.text)
+
+
+def _nonsense(handler: Handler, message: ReceivedMessage, outcome: Any, help_text: str) -> None:
+    text = f"returned {outcome!r:.200}; {help_text}"
+    log.error("handler %s, message %s: %s", handler.name, message.id, text)
+    message.nack(reason=f"handler {text}")
 
 
 def fail(handler: Handler, message: ReceivedMessage, error: Exception) -> None:

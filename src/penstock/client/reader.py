@@ -23,6 +23,7 @@ from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import InvalidArgument, SubscriptionConflict, Unsupported
 from penstock.vocabulary.limits import READ_BYTES_DEFAULT
 from penstock.vocabulary.message import Kind
+from penstock.vocabulary.places import check_place
 from penstock.vocabulary.reading import PlannedRange, ReaderState
 
 MESSAGES_DEFAULT: Final = 100_000
@@ -44,6 +45,8 @@ class Readers:
         """
         names.check_topic(topic, reserved=True)
         names.check_subscription(name)
+        if start is not None:
+            check_place("start", start)
         driver = self._opened()
         if not driver.capabilities.has_readers:
             raise Unsupported(f"readers are not available on {driver.capabilities.scheme}: URLs")

@@ -5,7 +5,6 @@ the credit is used up. Nacks, rejects and extensions go at once. Refusals are ke
 """
 
 from asyncio import AbstractEventLoop, TimerHandle
-from math import isfinite
 from threading import Lock, get_ident
 from typing import Final
 
@@ -20,7 +19,7 @@ from penstock.vocabulary.errors import (
     InvalidArgument,
     PenstockError,
 )
-from penstock.vocabulary.limits import ACK_DELAY_S_MAX
+from penstock.vocabulary.limits import ACK_DELAY_S_MAX, DELAY_S_MAX
 from penstock.vocabulary.records import Cause, Ranges
 
 EXTEND_S_MAX: Final = 24 * 3600.0
@@ -181,7 +180,7 @@ class Settling:
     ) -> None:
         """Sends one message back: nack or reject. For any thread."""
         check_delay(delay_s)
-        check_reason(reason)
+        reason = check_reason(reason)
         message.settle()
         hold = message._sheet.hold  # noqa: SLF001 - a message is the other half of its settling
         claim = self._claim(hold, [message.at])
@@ -289,7 +288,7 @@ class Settling:
             f"the broker did not accept {len(refused)} decision(s) on topic {self.topic!r}: "
             + ", ".join(texts)
             + (f" and {more} more" if more else "")
-            + "; these messages are delivered again",
+            + "; those that nobody has finished are delivered again",
             refused=listed,
         )
 
@@ -307,14 +306,19 @@ def check_delay(delay_s: float | None) -> None:
     """Raises InvalidArgument when a nack cannot wait so long."""
     if delay_s is None:
         return
-    if not isinstance(delay_s, int | float) or not isfinite(delay_s) or delay_s < 0:
-        raise InvalidArgument(f"delay_s must be 0 or more seconds, or None, not {delay_s!r}")
+    is_number = isinstance(delay_s, int | float) and not isinstance(delay_s, bool)
+    if not is_number or not 0 <= delay_s <= DELAY_S_MAX:
+        raise InvalidArgument(
+            f"delay_s must be seconds from 0 to {DELAY_S_MAX:.0f}, or None, not {delay_s!r:.80}"
+        )
 
 
-def check_reason(reason: str) -> None:
-    """Raises InvalidArgument when a reason is not text."""
+def check_reason(reason: str) -> str:
+    """The reason as text that can be stored. Raises InvalidArgument when it is not text."""
     if not isinstance(reason, str):
         raise InvalidArgument(f"reason must be text, not {type(reason).__name__}")
+    # The text of an error may hold half a character, such as a file's name that is not UTF-8.
+    return reason.encode(errors="backslashreplace").decode()
 
 
 def _bits(offsets: list[int], low: int, high: int) -> int:

@@ -65,7 +65,7 @@ def _did_you_mean(name: str, known: list[str], otherwise: str) -> str:
 
 
 def check_topic_policy(policy: TopicPolicy) -> None:
-    """Raises InvalidArgument when a value makes no sense."""
+    """Raises InvalidArgument or Unsupported when a value makes no sense here."""
     if policy.durability not in (Durability.SYNCED, Durability.WRITTEN):
         raise InvalidArgument(
             f"durability {str(policy.durability)!r} is not one a topic can have here; "
@@ -85,6 +85,11 @@ def check_topic_policy(policy: TopicPolicy) -> None:
         raise InvalidArgument(f"max_age_s must be above 0 seconds, or None, not {policy.max_age_s}")
     if policy.max_bytes is not None and policy.max_bytes < 1:
         raise InvalidArgument(f"max_bytes must be 1 or more, or None, not {policy.max_bytes}")
+    if policy.max_bytes_refuse is not None:
+        raise Unsupported(
+            "max_bytes_refuse is for nats: URLs only: leave it out; max_bytes here removes "
+            "the oldest messages, and dead_bytes_max of a subscription caps its dead letters"
+        )
 
 
 def check_subscription_policy(policy: SubscriptionPolicy) -> None:
@@ -103,6 +108,8 @@ def check_subscription_policy(policy: SubscriptionPolicy) -> None:
         raise InvalidArgument(f"max_attempts must be 1 or more, or None, not {retry.max_attempts}")
     if not 0 <= retry.first_s <= retry.max_s < float("inf"):
         raise InvalidArgument("retry needs 0 <= first_s <= max_s, both finite")
+    if policy.dead_bytes_max < 0:
+        raise InvalidArgument(f"dead_bytes_max must be 0 or more, not {policy.dead_bytes_max}")
 
 
 def decide_create_topic(
@@ -192,16 +199,20 @@ def _check_same(
     if policy is None:
         return
     if policy.kind is not known.policy.kind or policy.qos != known.policy.qos:
-        raise SubscriptionConflict(
-            f"subscription {known.name!r} on topic {known.topic.name!r} exists with kind "
-            f"{known.policy.kind.value!r} and qos {known.policy.qos}, not "
-            f"{policy.kind.value!r} and {policy.qos}; ask for what it has, or use another name"
-        )
+        raise _other_kind(known, policy)
     if is_explicit and policy != known.policy:
         raise SubscriptionConflict(
             f"subscription {known.name!r} on topic {known.topic.name!r} exists with another "
             "policy; use alter_subscription to change it"
         )
+
+
+def _other_kind(known: Subscription, policy: SubscriptionPolicy) -> SubscriptionConflict:
+    return SubscriptionConflict(
+        f"subscription {known.name!r} on topic {known.topic.name!r} exists with kind "
+        f"{known.policy.kind.value!r} and qos {known.policy.qos}, not {policy.kind.value!r} and "
+        f"{policy.qos}, and these cannot change; ask for what it has, or use another name"
+    )
 
 
 def make_ephemeral(
@@ -223,9 +234,7 @@ def decide_alter_subscription(
     """A record for the new policy. Raises SubscriptionConflict when the kind would change."""
     check_subscription_policy(policy)
     if policy.kind is not subscription.policy.kind or policy.qos != subscription.policy.qos:
-        raise SubscriptionConflict(
-            "the kind and qos of a subscription cannot change; create another under a new name"
-        )
+        raise _other_kind(subscription, policy)
     if policy == subscription.policy:
         return None
     return SubscriptionAltered(subscription.topic.id, subscription.id, policy)

@@ -77,8 +77,10 @@ def _dead_partition(
     held = sum(partition.held_bytes for partition in dead.partitions) if dead else 0
     if held + size > cap:
         raise DeadLetterFull(
-            f"dead-letter topic {name!r} holds {held} bytes and may hold {cap}: the failed "
-            "messages wait in their subscription; redrive or purge some dead letters"
+            f"dead-letter topic {name!r} holds {held} bytes and may hold {cap}, and {size} more "
+            "are to go there: the failed messages wait in their subscription; "
+            + ("redrive or purge some dead letters, or " if held else "")
+            + f"raise dead_bytes_max of subscription {subscription.name!r} to {held + size} or more"
         )
     if dead is not None and dead.is_removing:
         raise DeadLetterFull(f"dead-letter topic {name!r} is being deleted: what failed waits")

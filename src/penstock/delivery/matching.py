@@ -4,10 +4,13 @@ from typing import Any
 
 import msgspec
 
+from penstock.delivery import members
 from penstock.delivery.effects import Effects
 from penstock.delivery.state import State, Subscription, Topic
 from penstock.vocabulary.errors import SubscriptionConflict
 from penstock.vocabulary.filters import matches
+from penstock.vocabulary.message import Kind
+from penstock.vocabulary.names import MEMBER_MARK
 from penstock.vocabulary.records import PatternCreated, PatternDeleted
 
 
@@ -41,11 +44,21 @@ def topics_of(state: State, pattern: str) -> list[Topic]:
 
 
 def subscriptions_of(state: State, pattern: PatternCreated) -> list[Subscription]:
-    """The subscriptions behind a pattern, by topic."""
-    found = [
-        (topic.subscriptions or {}).get(pattern.name) for topic in topics_of(state, pattern.pattern)
-    ]
+    """The subscriptions behind a pattern, by topic; of a multicast the multicasts themselves."""
+    found = [members.find(topic, pattern.name) for topic in topics_of(state, pattern.pattern)]
     return [each for each in found if each is not None]
+
+
+def members_of(state: State, pattern: PatternCreated) -> list[PatternCreated]:
+    """The named consumers of a multicast over a pattern: each is a pattern of its own."""
+    if pattern.policy.kind is not Kind.MULTICAST or MEMBER_MARK in pattern.name:
+        return []
+    start = pattern.name + MEMBER_MARK
+    return [
+        each
+        for each in state.patterns.values()
+        if each.pattern == pattern.pattern and each.name.startswith(start)
+    ]
 
 
 def refuse_taken(state: State, topic: str, name: str) -> None:

@@ -57,6 +57,17 @@ def find(topic: Topic, name: str) -> Subscription | None:
     return (topic.subscriptions or {}).get(name) or (topic.multicasts or {}).get(name)
 
 
+def has_place(topic: Topic, name: str | None, consumer: str | None) -> bool:
+    """True when a consumer goes on with a cursor that is there, wherever it would start.
+
+    `consumer` is its name if it chose one: only such a one has a cursor in a multicast.
+    """
+    known = None if name is None else find(topic, name)
+    if known is None or not known.is_parent:
+        return known is not None
+    return consumer is not None and find(topic, f"{name}{MEMBER_MARK}{consumer}") is not None
+
+
 def refuse_parent(subscription: Subscription) -> None:
     """Raises InvalidArgument for a multicast where only one of its members can be meant."""
     if subscription.is_parent:

@@ -68,15 +68,20 @@ def decide_alter(subscription: Subscription, policy: SubscriptionPolicy) -> Reco
     Raises InvalidArgument for a single member, SubscriptionConflict when the kind would change.
     """
     if subscription.is_member:
-        parent = subscription.name.partition(names.MEMBER_MARK)[0]
-        raise InvalidArgument(
-            f"{subscription.name!r} is one consumer of the multicast {parent!r}: change {parent!r}"
-        )
+        raise only_whole(subscription.name)
     first = decide_alter_subscription(subscription, policy)
     if first is None or not subscription.is_parent:
         return first
     rest = [decide_alter_subscription(each, policy) for each in _durable(subscription)]
     return Unit((first, *(record for record in rest if record is not None)))
+
+
+def only_whole(member: str) -> InvalidArgument:
+    """What to answer when the policy of one member is to change."""
+    parent = member.partition(names.MEMBER_MARK)[0]
+    return InvalidArgument(
+        f"{member!r} is one consumer of the multicast {parent!r}: change {parent!r}"
+    )
 
 
 def decide_delete(subscription: Subscription) -> Record:

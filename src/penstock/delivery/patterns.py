@@ -1,16 +1,24 @@
 """Subscriptions over patterns: creating, changing and deleting them with all their topics.
 
 Behind a pattern stands an ordinary subscription of its name on each topic that matches. A new topic
-gets it in the unit that creates the topic, from its beginning.
+gets it in the unit that creates the topic, from its beginning. Over a multicast each consumer with
+a name is a pattern of its own, `<subscription>@<consumer>`, whose subscriptions are the members.
 """
 
 from collections.abc import Callable
 
 import msgspec
 
-from penstock.delivery import members
+from penstock.delivery import members, multicast
 from penstock.delivery.admin import check_subscription_policy
-from penstock.delivery.matching import pattern_of, patterns_of, subscriptions_of, topics_of
+from penstock.delivery.matching import (
+    members_of,
+    pattern_of,
+    patterns_of,
+    subscriptions_of,
+    topics_of,
+)
+from penstock.delivery.multicast import only_whole
 from penstock.delivery.registry import add_subscription
 from penstock.delivery.state import State, Subscription, Topic
 from penstock.vocabulary import names
@@ -24,8 +32,10 @@ from penstock.vocabulary.filters import check_pattern, overlap
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import SubscriptionPolicy
 from penstock.vocabulary.records import (
+    MemberExpired,
     PatternCreated,
     PatternDeleted,
+    Record,
     SubscriptionAltered,
     SubscriptionCreated,
     SubscriptionDeleted,
@@ -81,11 +91,6 @@ def decide_create_pattern(
     names.check_subscription(name)
     wanted = policy or SubscriptionPolicy()
     check_subscription_policy(wanted)
-    if wanted.kind is Kind.MULTICAST:
-        raise Unsupported(
-            "a multicast over a pattern is not available: give each consumer a pattern "
-            "subscription of its own name, or none to be served while it is connected"
-        )
     if wanted.kind is Kind.READER:
         raise Unsupported("a reader over a pattern is not available: open one for each topic")
     known = state.patterns.get((pattern, name))
@@ -94,14 +99,35 @@ def decide_create_pattern(
         return None
     topics = topics_of(state, pattern)
     _refuse_overlap(state, pattern, name, topics)
+    return _create(state, PatternCreated(pattern, name, wanted, now_wall), topics, starts)
+
+
+def decide_join_pattern(
+    state: State, whole: PatternCreated, consumer: str, starts: Starts, now_wall: int
+) -> Unit | None:
+    """A unit that makes a named consumer a member on each topic; None when it is one.
+
+    Raises InvalidName, SubscriptionInUse.
+    """
+    topics = topics_of(state, whole.pattern)
+    member = names.check_member("t", whole.name, consumer)
+    for topic in topics:
+        names.check_member(topic.name, whole.name, consumer)
+    if (whole.pattern, member) in state.patterns:
+        return None
+    _refuse_overlap(state, whole.pattern, member, topics)
+    record = PatternCreated(whole.pattern, member, whole.policy, now_wall)
+    return _create(state, record, topics, starts)
+
+
+def _create(state: State, record: PatternCreated, topics: list[Topic], starts: Starts) -> Unit:
     places = [starts(topic) for topic in topics]
-    created = PatternCreated(pattern, name, wanted, now_wall)
-    state.patterns[pattern, name] = created
+    state.patterns[record.pattern, record.name] = record
     parts = [
-        _subscribe(state, topic.id, created, place, now_wall)
+        _subscribe(state, topic.id, record, place, record.created_at)
         for topic, place in zip(topics, places, strict=True)
     ]
-    return Unit((created, *parts))
+    return Unit((record, *parts))
 
 
 def _check_same(
@@ -110,16 +136,20 @@ def _check_same(
     if policy is None:
         return
     if policy.kind is not known.policy.kind or policy.qos != known.policy.qos:
-        raise SubscriptionConflict(
-            f"subscription {known.name!r} on pattern {known.pattern!r} exists with kind "
-            f"{known.policy.kind.value!r} and qos {known.policy.qos}, not "
-            f"{policy.kind.value!r} and {policy.qos}; ask for what it has, or use another name"
-        )
+        raise _other_kind(known, policy)
     if is_explicit and policy != known.policy:
         raise SubscriptionConflict(
             f"subscription {known.name!r} on pattern {known.pattern!r} exists with another "
             "policy; use alter_subscription to change it"
         )
+
+
+def _other_kind(known: PatternCreated, policy: SubscriptionPolicy) -> SubscriptionConflict:
+    return SubscriptionConflict(
+        f"subscription {known.name!r} on pattern {known.pattern!r} exists with kind "
+        f"{known.policy.kind.value!r} and qos {known.policy.qos}, not {policy.kind.value!r} and "
+        f"{policy.qos}, and these cannot change; ask for what it has, or use another name"
+    )
 
 
 def _refuse_overlap(state: State, pattern: str, name: str, topics: list[Topic]) -> None:
@@ -146,29 +176,33 @@ def _refuse_overlap(state: State, pattern: str, name: str, topics: list[Topic]) 
 def decide_alter_pattern(
     state: State, pattern: PatternCreated, policy: SubscriptionPolicy
 ) -> Unit | None:
-    """A unit with the new policy for every topic, also those to come.
+    """A unit with the new policy for every topic, also those to come; a multicast's members too.
 
-    Raises SubscriptionConflict when the kind would change.
+    Raises InvalidArgument for a single member, SubscriptionConflict when the kind would change.
     """
+    if names.MEMBER_MARK in pattern.name:
+        raise only_whole(pattern.name)
     check_subscription_policy(policy)
     if policy.kind is not pattern.policy.kind or policy.qos != pattern.policy.qos:
-        raise SubscriptionConflict(
-            "the kind and qos of a subscription cannot change; create another under a new name"
-        )
+        raise _other_kind(pattern, policy)
     if policy == pattern.policy:
         return None
-    changed = msgspec.structs.replace(pattern, policy=policy)
-    state.patterns[pattern.pattern, pattern.name] = changed
-    parts = [
-        SubscriptionAltered(each.topic.id, each.id, policy)
-        for each in subscriptions_of(state, pattern)
-    ]
-    return Unit((changed, *parts))
+    parts: list[Record] = []
+    for whole in (pattern, *members_of(state, pattern)):
+        changed = msgspec.structs.replace(whole, policy=policy)
+        state.patterns[whole.pattern, whole.name] = changed
+        legs = subscriptions_of(state, whole)
+        parts += (changed, *(SubscriptionAltered(each.topic.id, each.id, policy) for each in legs))
+    return Unit(tuple(parts))
 
 
 def decide_delete_pattern(state: State, pattern: PatternCreated) -> Unit:
-    """A unit that deletes it on every topic. Raises SubscriptionInUse while consumers are there."""
-    found = subscriptions_of(state, pattern)
+    """A unit that deletes it on every topic; a multicast goes with its members.
+
+    Raises SubscriptionInUse while consumers are there.
+    """
+    wholes = (*members_of(state, pattern), pattern)
+    found = [each for whole in wholes for each in subscriptions_of(state, whole)]
     for each in found:
         if each.connected:
             raise SubscriptionInUse(
@@ -177,9 +211,37 @@ def decide_delete_pattern(state: State, pattern: PatternCreated) -> Unit:
             )
     for each in found:
         each.is_removing = True
-    del state.patterns[pattern.pattern, pattern.name]
-    parts = [SubscriptionDeleted(each.topic.id, each.id) for each in found]
-    return Unit((PatternDeleted(pattern.pattern, pattern.name), *parts))
+    for whole in wholes:
+        del state.patterns[whole.pattern, whole.name]
+    gone = [PatternDeleted(whole.pattern, whole.name) for whole in wholes]
+    return Unit((*gone, *(SubscriptionDeleted(each.topic.id, each.id) for each in found)))
+
+
+def decide_forgotten(state: State, now_wall: int) -> list[Record]:
+    """Ends the members of multicasts that stayed away too long; over a pattern, on every topic.
+
+    A topic that was made since a consumer left is no sign of life: it counts from when it left.
+    """
+    found: list[Record] = []
+    legs: dict[tuple[str, str], list[Subscription]] = {}
+    for parent in state.multicasts.values():
+        whole = pattern_of(state, parent.topic.name, parent.name) if state.patterns else None
+        if whole is None:
+            found += multicast.decide_forgotten(parent, now_wall)
+        elif not parent.topic.is_removing:
+            for member in members.members_of(parent):
+                if member.is_durable and not member.is_removing:
+                    legs.setdefault((whole.pattern, member.name), []).append(member)
+    for key, parts in legs.items():
+        is_there = any(each.is_pending or each.consumers for each in parts)
+        if is_there or not any(members.is_forgotten(each, now_wall) for each in parts):
+            continue
+        for each in parts:
+            each.is_removing = True
+        gone = [PatternDeleted(*key)] if state.patterns.pop(key, None) else []
+        expired = [MemberExpired(each.topic.id, each.id) for each in parts]
+        found.append(Unit((*gone, *expired)))
+    return found
 
 
 def refuse_part(state: State, subscription: Subscription) -> None:

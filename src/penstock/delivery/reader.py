@@ -110,7 +110,8 @@ def check_topic_unplanned(subscription: Subscription) -> None:
     if _has_planned(subscription):
         raise TopicInUse(
             f"reader {subscription.name!r} has planned to read topic "
-            f"{subscription.topic.name!r}; commit what it read, or release it with force"
+            f"{subscription.topic.name!r}; commit what it read, or give it up with "
+            "'await reader.release(force=True)'"
         )
 
 
@@ -119,7 +120,8 @@ def check_unplanned(subscription: Subscription) -> None:
     if _has_planned(subscription):
         raise SubscriptionInUse(
             f"reader {subscription.name!r} of topic {subscription.topic.name!r} has a planned "
-            "range that it has not committed; commit it, or release the reader with force"
+            "range that it has not committed; commit it, or give it up with "
+            "'await reader.release(force=True)'"
         )
 
 

@@ -389,7 +389,7 @@ class EmbeddedDriver:
 
         wanted = Wanted(
             wish.topic, wish.subscription, wish.policy, wish.start, wish.credit,
-            wish.credit_bytes, wish.consumer,
+            wish.credit_bytes, wish.consumer, is_named=wish.is_named,
         )  # fmt: skip
         following = self._broker.follow(wanted, seat, self.mailbox, follower.on_closed)
         return Followed(following, self._followings)

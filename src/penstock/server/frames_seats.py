@@ -200,7 +200,7 @@ class Pattern:
         granted = self._session.leg_bytes(wish.credit_bytes)
         wanted = Wanted(
             wish.topic, wish.subscription, wish.policy, wish.start, wish.credit, granted,
-            wish.consumer, self._legs,
+            wish.consumer, self._legs, wish.is_named,
         )  # fmt: skip
         return broker.follow(wanted, self._seat, self._session.mailbox, self._on_closed)
 

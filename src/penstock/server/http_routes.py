@@ -18,6 +18,7 @@ from penstock.server.http_stream import stream
 from penstock.vocabulary import names
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import UnknownSubscription
+from penstock.vocabulary.filters import is_pattern
 from penstock.vocabulary.limits import BODY_BYTES_MAX, MIB
 from penstock.vocabulary.records import Cause
 from penstock.wire import cloudevents
@@ -367,6 +368,8 @@ class Routes:
         topic, name = _place(exchange)
         wish = r.query_of(exchange.query, r.Looking)
         await self._described(topic, name)
+        if is_pattern(topic):
+            await self._ask(q.DescribeTopic(topic))  # says that one topic is meant
         dead = names.dead_topic(topic, name)
         if dead not in self._broker.state.names:
             _reply_messages(exchange, dead, [], looked_at)

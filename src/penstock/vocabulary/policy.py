@@ -29,7 +29,7 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     dead_of: str | None = None
     """Set on dead-letter topics: `<topic>\\n<subscription>` they belong to."""
     max_bytes_refuse: int | None = None
-    """Dead-letter topics: refuse new messages above this size."""
+    """`nats:` URLs: above this size new messages are refused; other URLs refuse the setting."""
     on_duplicate: OnDuplicate = OnDuplicate.DROP
     """What a message with a known id does; chosen when the topic is created."""
     replay_s: float = 0.0
@@ -59,3 +59,4 @@ class SubscriptionPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_default
     lease_s: float = limits.LEASE_S_DEFAULT
     retry: Retry = Retry()
     dead_bytes_max: int = limits.DEAD_BYTES_MAX_DEFAULT
+    """Above this size of its dead-letter topic, what failed waits in the subscription."""

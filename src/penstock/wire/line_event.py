@@ -77,7 +77,10 @@ def parse_any(data: bytes) -> Event:
         raise InvalidArgument(f"the event has no id: write one, as in {EXAMPLE}")
     body = _raw_msg(data) if "msg" in fields else None
     if body is not None and len(body) > BODY_BYTES_MAX:
-        raise TooLarge(f"msg of {len(body)} bytes is over the limit of {BODY_BYTES_MAX}")
+        raise TooLarge(
+            f"msg of {len(body)} bytes is over the limit of {BODY_BYTES_MAX}; send it in parts, or "
+            "store it elsewhere and publish where it is"
+        )
     return Event(_id(fields["id"]), _priority(fields.get("priority", 0)), body)
 
 
@@ -93,7 +96,10 @@ def _id(value: Any) -> str:
     if not size:
         raise InvalidArgument("id must not be empty")
     if size > ID_BYTES_MAX:
-        raise TooLarge(f"id of {size} bytes is over the limit of {ID_BYTES_MAX}")
+        raise TooLarge(
+            f"id of {size} bytes is over the limit of {ID_BYTES_MAX}; use a shorter one, such as "
+            "its hash"
+        )
     return value
 
 

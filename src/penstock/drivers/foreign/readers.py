@@ -206,7 +206,8 @@ class Readers:
             if note.progress < note.planned and not request.is_forced:
                 raise SubscriptionInUse(
                     f"reader {request.reader!r} of topic {request.topic!r} has a planned range "
-                    "that it has not committed; commit it, or release the reader with force"
+                    "that it has not committed; commit it, or give it up with "
+                    "'await reader.release(force=True)'"
                 )
 
         await self._change(request.topic, request.reader, request.owner, remove)

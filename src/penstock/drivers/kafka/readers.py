@@ -319,7 +319,7 @@ class KafkaReaders:
             if note.progress != note.planned and not request.is_forced:
                 raise SubscriptionInUse(
                     f"reader {name!r} of topic {topic!r} has a planned range that it has not "
-                    "committed; commit it, or release the reader with force"
+                    "committed; commit it, or give it up with 'await reader.release(force=True)'"
                 )
             return msgspec.structs.replace(note, is_gone=True)
 

@@ -173,8 +173,8 @@ class Settlings(Settling):
             )
 
     def begun(self) -> dict[int, Ranges]:
-        """Lease ids are of one broker: no two topics share one."""
-        return {n: found for leg in self._legs for n, found in leg.settling.begun().items()}
+        """Nothing: a lease id means something on its own leg only, which `Legs.detach` asks."""
+        return {}
 
     def close(self) -> None:
         for leg in self._legs:
@@ -196,14 +196,13 @@ class Legs:
     def flush(self, answer: Answer) -> None:
         self._all(answer, lambda leg, done: leg.attachment.flush(done))
 
-    def detach(self, begun: dict[int, Ranges], answer: Answer) -> None:
+    def detach(self, begun: dict[int, Ranges], answer: Answer) -> None:  # noqa: ARG002 - see begun
         self._following.leave()
 
         def leave(leg: Leg, done: Answer) -> None:
             leg.is_closed = True
-            holds = leg.settling.holds
-            leg.attachment.detach({n: r for n, r in begun.items() if n in holds}, done)
-            holds.clear()
+            leg.attachment.detach(leg.settling.begun(), done)
+            leg.settling.holds.clear()
 
         self._all(answer, leave)
 

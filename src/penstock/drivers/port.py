@@ -182,7 +182,8 @@ class PatternDriver(Protocol):
     def follow(self, wish: Wish, follower: Follower) -> Awaitable[Following]:
         """Joins a subscription over a pattern: every topic that matches now or later.
 
-        `wish.topic` is the pattern. Each topic is an attachment of its own with the whole credit.
+        `wish.topic` is the pattern. Each topic is an attachment of its own with the whole credit,
+        and lease ids of its own. Topics may join before this returns, messages come after.
         """
         ...
 

@@ -171,9 +171,12 @@ class DeliveringSuite:
                 with pytest.raises(Unsupported, match=f"pattern.*{world.scheme}"):
                     client.subscribe(f"{topic}/+/temp", "climate")
                 return
-            await client.publish(f"{topic}/hall/temp", b"1")
+            for room in ("cellar", "hall"):
+                await client.publish_many(f"{topic}/{room}/temp", [room, room])
             async with client.subscribe(f"{topic}/+/temp", "climate") as deliveries:
-                assert (await first(deliveries)).topic == f"{topic}/hall/temp"
+                got = sorted((m.topic, m.body) for m in await several(deliveries, 4))
+                rooms = ("cellar", "cellar", "hall", "hall")
+                assert got == [(f"{topic}/{room}/temp", room.encode()) for room in rooms]
                 await client.publish(f"{topic}.yard:temp", b"2")
                 await client.publish(f"{topic}/yard/wind", b"no")
                 late = await first(deliveries)

@@ -10,6 +10,7 @@ from penstock.vocabulary.errors import AckRefused, AlreadySettled, Unsupported
 from penstock.vocabulary.policy import Retry
 from tests.contracts.suites.world import (
     PATIENCE_S,
+    QUIET_S,
     Elsewhere,
     World,
     first,
@@ -145,6 +146,23 @@ class SettlingSuite:
                 got = await several(deliveries, 10)
                 attempts = {int(m.body or b""): m.attempt for m in got}
                 assert attempts == {0: 2, **dict.fromkeys(range(1, 10), 1)}
+
+    @scenario
+    async def test_what_was_not_begun_of_a_pattern_goes_back_uncounted(
+        self, world: World, topic: str
+    ) -> None:
+        if not (world.can("patterns") and world.can("attempts")):
+            return
+        async with world.client() as client:
+            for room in ("hall", "yard"):
+                await client.publish_many(f"{topic}/{room}", [f"{room} 0", f"{room} 1"])
+            async with client.subscribe(f"{topic}/+", "climate", lease_s=60) as deliveries:
+                begun = await first(deliveries)
+                await asyncio.sleep(QUIET_S)  # what the other topic has is in the client by now
+            expected = dict.fromkeys((b"hall 0", b"hall 1", b"yard 0", b"yard 1"), 1)
+            async with client.subscribe(f"{topic}/+", "climate") as deliveries:
+                attempts = {m.body: m.attempt for m in await several(deliveries, 4)}
+                assert attempts == {**expected, begun.body: 2}
 
     @scenario
     async def test_an_ack_that_comes_too_late_is_refused_or_harmless(

@@ -180,8 +180,8 @@ class ForeignDriver:
             wish, follower, self._office, self.seat, self._loop,
             lambda gone: self._followings.pop(gone, None),
         )  # fmt: skip
-        self._followings[following] = None
         await following.start()
+        self._followings[following] = None
         return following
 
     async def _follow_natively(self, wish: Wish, follower: Follower) -> Following:

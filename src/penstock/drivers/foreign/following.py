@@ -6,7 +6,7 @@ A topic that appears later is joined from its earliest message on, so nothing of
 import asyncio
 import logging
 from asyncio import AbstractEventLoop, Task
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 from penstock.drivers.foreign.attachment import ForeignAttachment
@@ -40,8 +40,21 @@ class ForeignFollowing:
         self._task: Task[None] | None = None
 
     async def start(self) -> None:
-        """Joins what matches now, and looks for more from now on."""
-        await self._join(self._wish.start)
+        """Joins what matches now, and looks for more from now on.
+
+        All places are taken before the first of them brings anything: whoever follows has them
+        all, or none.
+        """
+        seated: list[tuple[str, ForeignAttachment]] = []
+        try:
+            async for place in self._matching(self._wish.start):
+                seated.append(place)
+        except BaseException:
+            for _, attachment in seated:
+                await attachment.lose()
+            raise
+        for topic, attachment in seated:
+            self._begin(topic, attachment)
         self._task = self._loop.create_task(self._look(), name=f"follow-{self._wish.topic}")
 
     def leave(self) -> None:
@@ -54,17 +67,24 @@ class ForeignFollowing:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                await self._join("earliest")
+                await self._join()
             except Unavailable as error:
                 log.warning("pattern %s: %s", self._wish.topic, error)
             except PenstockError as error:
                 self._follower.on_closed(error)
                 return
 
-    async def _join(self, start: Any) -> None:
+    async def _join(self) -> None:
+        async for topic, attachment in self._matching("earliest"):
+            self._begin(topic, attachment)
+
+    async def _matching(self, start: Any) -> AsyncIterator[tuple[str, ForeignAttachment]]:
+        """Takes a place in each topic that matches and has none yet."""
         for topic in await self._office.topic_names():
             if topic not in self._joined and matches(self._wish.topic, topic):
                 wish = self._wish._replace(topic=topic, start=start)
-                attachment = await self._seat(wish)
-                self._joined.add(topic)
-                attachment.start(self._follower.on_joined(topic, attachment))
+                yield topic, await self._seat(wish)
+
+    def _begin(self, topic: str, attachment: ForeignAttachment) -> None:
+        self._joined.add(topic)
+        attachment.start(self._follower.on_joined(topic, attachment))

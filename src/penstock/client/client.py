@@ -378,10 +378,10 @@ class Client(Readers, Administration, Watching):
                 await self.describe_topic(wish.topic)
             except UnknownTopic:
                 return
-        rows = await self.subscriptions(wish.topic)
-        if wish.subscription in {row["subscription"] for row in rows}:
-            assert wish.subscription is not None
-            await self.alter_subscription(wish.topic, wish.subscription, **settings)
+        for row in await self.subscriptions(wish.topic):
+            is_of = row["topic"] == wish.topic or is_pattern(wish.topic)
+            if is_of and row["subscription"] == wish.subscription:
+                await self.alter_subscription(row["topic"], row["subscription"], **settings)
 
     # -- push ------------------------------------------------------------------------------------
 

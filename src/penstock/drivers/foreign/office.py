@@ -238,7 +238,8 @@ class Office:
         await self._carrier.put_subscription(topic, name, policy, start)
 
     async def _subscription(self, topic: str, name: str) -> SubscriptionRow:
-        await self._topic(topic)
+        if not is_pattern(topic):
+            await self._topic(topic)
         row = await self.find_subscription(topic, name)
         if row is None:
             listed = await self._carrier.list_subscriptions(topic)

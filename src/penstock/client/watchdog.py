@@ -23,8 +23,8 @@ from penstock.client.stalls import (
     Watched,
     joined,
 )
-from penstock.drivers.capabilities import MATRIX, Support
-from penstock.drivers.port import Driver
+from penstock.drivers.capabilities import has
+from penstock.drivers.port import Driver, ReconnectingDriver
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import InvalidArgument, PenstockError, Unavailable
 from penstock.vocabulary.filters import is_pattern, matches
@@ -198,11 +198,10 @@ class Watchdog:
 
     async def _heal(self, stream: Deliveries, spare: Driver) -> None:
         """Leaves a connection that is silent."""
-        reconnect = getattr(stream.driver, "reconnect", None)
-        if reconnect is None:
-            await self._attach_anew(stream, spare)
+        if isinstance(stream.driver, ReconnectingDriver):
+            stream.driver.reconnect()  # all its consumers return, with what they hold
         else:
-            reconnect()  # all its consumers return, with what they hold
+            await self._attach_anew(stream, spare)
 
     async def _attach_anew(self, stream: Deliveries, driver: Driver) -> None:
         try:
@@ -247,8 +246,7 @@ def check_stalled_s(stalled_s: Any) -> None:
 
 def _is_seen_from_elsewhere(driver: Driver) -> bool:
     """False for a broker that keeps messages only in the session of a connection."""
-    cells = MATRIX.get(driver.capabilities.scheme)
-    return cells is None or cells["kept"].support is not Support.REFUSED
+    return has(driver.capabilities, "kept")
 
 
 def _is_of(topic: str, wanted: str) -> bool:

@@ -7,7 +7,15 @@ import pytest
 
 from penstock.vocabulary.errors import PositionNotHeld, Unsupported
 from penstock.vocabulary.policy import Retry
-from tests.contracts.suites.world import World, first, nothing, scenario, several, unique
+from tests.contracts.suites.world import (
+    World,
+    first,
+    nothing,
+    refused,
+    scenario,
+    several,
+    unique,
+)
 
 
 class DeliveringSuite:
@@ -134,6 +142,24 @@ class DeliveringSuite:
             assert message.body == b"1"
             message.ack()
             await nothing(deliveries)
+
+    @scenario
+    async def test_a_message_is_held_until_every_subscription_acked_it(
+        self, world: World, topic: str
+    ) -> None:
+        """Where it is not, the broker's own limits decide, and a program that needs it is told."""
+        if not world.can("held"):
+            await refused(world, "held")
+        async with world.client() as client:
+            for name in ("billing", "stock"):
+                await client.create_subscription(topic, name)
+            await client.publish(topic, b"x")
+            async with client.subscribe(topic, "billing") as deliveries:
+                (await first(deliveries)).ack()
+            async with client.subscribe(topic, "stock") as deliveries:
+                message = await first(deliveries)
+                assert message.body == b"x"
+                message.ack()
 
     @scenario
     async def test_receive_returns_none_when_nothing_comes(self, world: World, topic: str) -> None:

@@ -15,6 +15,7 @@ from tests.contracts.suites.world import (
     World,
     first,
     nothing,
+    refused,
     scenario,
     several,
 )
@@ -90,6 +91,7 @@ class SettlingSuite:
         self, world: World, topic: str
     ) -> None:
         if not world.can("lease_moves"):
+            await refused(world, "lease_moves")
             return
         async with world.client() as client, Elsewhere(world) as other:
             await client.publish(topic, b"x")
@@ -109,6 +111,7 @@ class SettlingSuite:
         self, world: World, topic: str
     ) -> None:
         if not world.can("extend"):
+            await refused(world, "extend")
             return
         async with world.client() as client, world.client() as other:
             await client.publish(topic, b"x")
@@ -168,6 +171,8 @@ class SettlingSuite:
     async def test_an_ack_that_comes_too_late_is_refused_or_harmless(
         self, world: World, topic: str
     ) -> None:
+        if not world.can("stale_ack"):
+            await refused(world, "stale_ack")
         if not world.can("lease_moves"):
             return
         async with world.client() as client, Elsewhere(world) as other:

@@ -17,9 +17,7 @@ REFUSED = {"key_shared", "partitions", "priority", "reader", "transactions"}
 
 
 class ShopWorld(World):
-    def __init__(
-        self, traits: Traits, refused: set[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def __init__(self, traits: Traits, refused: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__("shop:")
         column = {row: Cell(Support.REFUSED if row in refused else Support.NATIVE) for row in ROWS}
         monkeypatch.setitem(MATRIX, "shop", column)

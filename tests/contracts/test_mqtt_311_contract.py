@@ -35,7 +35,17 @@ def world(request: pytest.FixtureRequest, mosquitto: Server, tmp_path: Path) -> 
 
 
 class TestMqtt311(five.TestMqtt):
-    """The contract over MQTT 5, and in its place what a body alone cannot carry."""
+    """The contract over MQTT 5, and in its place what a body alone cannot carry.
+
+    What only the desk decides, by its clock, is the same for both and tested there.
+    """
+
+    test_a_nack_may_wait_longer_than_the_lease: Any = None
+    test_back_off_grows_from_attempt_to_attempt: Any = None
+    test_credit_bounds_what_a_consumer_holds: Any = None
+    test_credit_in_bytes_bounds_too: Any = None
+    test_extending_keeps_a_message_beyond_its_lease: Any = None
+    test_what_waits_in_the_client_keeps_its_lease: Any = None
 
     @scenario
     async def test_messages_are_kept_while_there_is_no_subscription(

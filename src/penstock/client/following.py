@@ -98,7 +98,6 @@ class PatternDeliveries(Deliveries):
         if self._renewing is None:
             self._renew_later()
 
-
     # -- some of the topics ----------------------------------------------------------------------
 
     async def receive_of(

@@ -37,8 +37,8 @@ class Stalled(msgspec.Struct, frozen=True):
         """For people."""
         return (
             f"subscription {self.subscription!r} of topic {self.topic!r} has at least "
-            f"{self.waiting} message(s) and nothing moved for {self.seconds:g} s: consumer {self.consumer} "
-            "subscribes anew"
+            f"{self.waiting} message(s) and nothing moved for {self.seconds:g} s: consumer "
+            f"{self.consumer} subscribes anew"
         )
 
 

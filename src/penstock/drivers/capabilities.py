@@ -147,7 +147,7 @@ _FLAGS: Final = {
     "headers": "has_headers",
     "replay": "has_replay",
 }
-"""Capability → what tells whether this very URL has it: an option or the server may take it away."""
+"""Capability → what tells whether this very URL has it, since an option may take it away."""
 
 
 def cells_of(can: Capabilities) -> dict[str, Cell]:
@@ -168,6 +168,7 @@ def _has_flag(can: Capabilities, row: str) -> bool:
     if row in (Kind.SHARED.value, Kind.KEY_SHARED.value, Kind.MULTICAST.value):
         return Kind(row) in can.kinds
     return row not in _FLAGS or bool(getattr(can, _FLAGS[row]))
+
 
 LEVELS: Final = {
     "penstock": "synced; memory: gives memory",

@@ -6,7 +6,7 @@ A topic that appears later is joined from its earliest message on, so nothing of
 import asyncio
 import logging
 from asyncio import AbstractEventLoop, Task
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from penstock.drivers.foreign.attachment import ForeignAttachment
@@ -45,15 +45,16 @@ class ForeignFollowing:
         All places are taken before the first of them brings anything: whoever follows has them
         all, or none.
         """
-        seated: list[tuple[str, ForeignAttachment]] = []
+        seated: dict[str, ForeignAttachment] = {}
         try:
-            async for place in self._matching(self._wish.start):
-                seated.append(place)
+            for topic in await self._matching():
+                attachment = await self._seat_in(topic, self._wish.start)
+                seated[topic] = attachment
         except BaseException:
-            for _, attachment in seated:
+            for attachment in seated.values():
                 await attachment.lose()
             raise
-        for topic, attachment in seated:
+        for topic, attachment in seated.items():
             self._begin(topic, attachment)
         self._task = self._loop.create_task(self._look(), name=f"follow-{self._wish.topic}")
 
@@ -75,15 +76,19 @@ class ForeignFollowing:
                 return
 
     async def _join(self) -> None:
-        async for topic, attachment in self._matching("earliest"):
-            self._begin(topic, attachment)
+        for topic in await self._matching():
+            self._begin(topic, await self._seat_in(topic, "earliest"))
 
-    async def _matching(self, start: Any) -> AsyncIterator[tuple[str, ForeignAttachment]]:
-        """Takes a place in each topic that matches and has none yet."""
-        for topic in await self._office.topic_names():
-            if topic not in self._joined and matches(self._wish.topic, topic):
-                wish = self._wish._replace(topic=topic, start=start)
-                yield topic, await self._seat(wish)
+    async def _matching(self) -> list[str]:
+        """The topics that match and are not joined yet."""
+        return [
+            topic
+            for topic in await self._office.topic_names()
+            if topic not in self._joined and matches(self._wish.topic, topic)
+        ]
+
+    def _seat_in(self, topic: str, start: Any) -> Awaitable[ForeignAttachment]:
+        return self._seat(self._wish._replace(topic=topic, start=start))
 
     def _begin(self, topic: str, attachment: ForeignAttachment) -> None:
         self._joined.add(topic)

@@ -4,6 +4,7 @@ The rules are those of our own broker, put together from the few things a carrie
 """
 
 from asyncio import gather
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
@@ -51,8 +52,12 @@ ALL: Final = 1 << 30
 class Office:
     """The administrative half of a ForeignDriver."""
 
-    def __init__(self, carrier: Carrier) -> None:
+    def __init__(
+        self, carrier: Carrier,
+        expired_here: Callable[[], Counter[tuple[str, str | None]]] = Counter,
+    ) -> None:  # fmt: skip
         self._carrier = carrier
+        self._expired_here = expired_here
         self._known: dict[str, int] = {}
         """Topics that are certainly there, and their partitions."""
         self._readers: Readers | None = None
@@ -328,6 +333,7 @@ class Office:
             "dead": dead.messages if dead is not None else 0,
             "delayed": None,
             "expired": None,
+            "expired_here": self._expired_here()[row.topic, row.subscription],
             "dropped": None,
             "policy": msgspec.to_builtins(row.policy),
         }
@@ -386,6 +392,7 @@ class Office:
             "subscriptions": len(listed),
             "consumers": sum(len(each.consumers) for each in listed),
             "messages_held": sum(row.messages or 0 for row in rows),
+            "expired_here": self._expired_here().total(),
             "health": {"status": "ok", "reasons": []},
         }
 

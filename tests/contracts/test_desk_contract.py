@@ -65,4 +65,4 @@ class TestABrokerThatOnlyHandsOut(DriverSuite):
     test_the_blocking_twin_works: Any = None  # a shop has no URL
     # Such a broker does not count what its consumers began.
     test_what_was_not_begun_goes_back_at_once_and_uncounted: Any = None
-    test_what_was_not_begun_of_a_pattern_goes_back_uncounted: Any = None
+    test_of_a_pattern_only_what_was_begun_is_counted: Any = None

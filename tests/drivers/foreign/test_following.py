@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from penstock.drivers.foreign import following
+from penstock.drivers.foreign.carrier import Feed, Seat
 from penstock.drivers.foreign.driver import ForeignDriver
 from penstock.vocabulary.errors import StorageError, SubscriptionConflict
-from tests.drivers.foreign.memory_carrier import Shop
+from tests.drivers.foreign.memory_carrier import MemoryCarrier, Shop
 from tests.drivers.foreign.test_attachment import client_of, first, until
 
 
@@ -62,7 +63,17 @@ def test_closing_the_client_ends_the_looking() -> None:
     asyncio.run(scenario())
 
 
-def test_topics_with_a_backlog_bring_nothing_before_all_of_them_are_joined() -> None:
+def test_topics_with_a_backlog_bring_nothing_before_all_of_them_are_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = MemoryCarrier.open_feed
+
+    async def slowly(carrier: MemoryCarrier, seat: Seat) -> Feed:
+        await asyncio.sleep(0.1)
+        return await opened(carrier, seat)
+
+    monkeypatch.setattr(MemoryCarrier, "open_feed", slowly)
+
     async def scenario() -> None:
         shop = Shop()
         async with client_of(shop) as client:

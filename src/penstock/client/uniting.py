@@ -17,6 +17,7 @@ from penstock.client.publisher import Publisher, Route
 from penstock.client.receipts import Parcel, Receipts, Sent
 from penstock.client.received import Hold, ReceivedMessage
 from penstock.client.settling import Settling, by_hold
+from penstock.drivers.port import UnitDriver
 from penstock.vocabulary.errors import Closed, PenstockError, StorageError, Unconfirmed
 from penstock.vocabulary.limits import MIB
 from penstock.vocabulary.message import Message, Receipt
@@ -67,7 +68,7 @@ class Uniting:
     def __init__(self, publisher: Publisher, loop: AbstractEventLoop) -> None:
         self._publisher = publisher
         self._loop = loop
-        self._gathers = bool(getattr(publisher.driver, "gathers_units", False))
+        self._gathers = cast("UnitDriver", publisher.driver).gathers_units
         self._flying = 0
         """Loads that are not answered yet."""
         self._is_crowded = False

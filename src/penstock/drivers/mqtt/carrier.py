@@ -98,6 +98,7 @@ class MqttCarrier:
         self.capabilities: Capabilities = msgspec.structs.replace(
             capabilities.MQTT,
             has_expiry=self.version >= FIVE,
+            has_headers=self.version >= FIVE,
             has_dead_letters="dead" in options,
         )
         self.text = address.text

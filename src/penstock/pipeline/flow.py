@@ -30,8 +30,10 @@ from penstock.client.client import Client, connect
 from penstock.client.identified import Numbered
 from penstock.client.reader import Reader
 from penstock.pipeline import messages, work
+from penstock.pipeline.datasets import topics
 from penstock.pipeline.datasets.events import conflicts
 from penstock.pipeline.datasets.features import Features, FeatureView
+from penstock.pipeline.datasets.topics import REPLAY_S
 from penstock.pipeline.ledger import Entry, Identity, Ledger, Range, judge
 from penstock.pipeline.reading import raw_of
 from penstock.pipeline.refusals import CountsDiffer
@@ -42,13 +44,10 @@ from penstock.pipeline.repositories.known import Known, marks_of
 from penstock.pipeline.repositories.port import TableStorage, WriteId
 from penstock.pipeline.rewinding import rewind
 from penstock.pipeline.settings import AVAILABLE_NOW, Pipeline
-from penstock.vocabulary.errors import UnknownTopic
 from penstock.vocabulary.reading import PlannedRange
 
 log = logging.getLogger("penstock.pipeline")
 
-REPLAY_S: Final = 72 * 3600.0
-"""How long a pipeline's topics keep what was read, for readers that come back."""
 PAUSE_S: Final = 0.05
 """Between two looks at a topic that had nothing new."""
 COUNTS: Final = "counts.jsonl"
@@ -459,8 +458,8 @@ async def in_thread(call: Callable[..., T], *given: Any, **options: Any) -> T:
 
 
 async def ensure_topic(client: Client, topic: str, retain_s: float | None = REPLAY_S) -> None:
-    """Creates a topic of a pipeline when it is missing, with its days of replay."""
-    try:
-        await client.describe_topic(topic)
-    except UnknownTopic:
-        await client.create_topic(topic, replay_s=REPLAY_S, retain_s=retain_s)
+    """Creates a topic of a pipeline when it is missing, with its days of replay.
+
+    A broker that cannot keep them for so long makes it as it can.
+    """
+    await topics.ensure_topic(client, topic, replay_s=REPLAY_S, retain_s=retain_s)

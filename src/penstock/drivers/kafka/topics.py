@@ -48,7 +48,6 @@ SEEN_S: Final = 10.0
 SETTLED_S_MAX: Final = TRANSACTION_MS / 1000 + 15.0
 """Kafka looks every ten seconds for transactions that are too old."""
 SETTLED_PAUSE_S: Final = 0.05
-KEPT: Final = ("durability", "retain_s", "replay_s", "max_age_s", "max_bytes", "keep_last")
 COUNTED_MAX: Final = 10_000
 """Dead letters that are counted one by one."""
 
@@ -211,7 +210,7 @@ class Topics(Looking):
     # -- making and deleting -----------------------------------------------------------------------
 
     async def put_topic(self, topic: str, partitions: int, policy: TopicPolicy) -> None:
-        capabilities.check_topic_policy(self.capabilities, 1, policy, KEPT)
+        capabilities.check_topic_policy(self.capabilities, 1, policy)
         if policy.keep_last > 1:
             raise Unsupported(
                 f"kafka: topics keep the last message of a key, not the last {policy.keep_last}: "

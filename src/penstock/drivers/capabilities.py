@@ -224,7 +224,9 @@ def check_topic_policy(
         )
     usual = TopicPolicy()
     for name in TopicPolicy.__struct_fields__:
-        is_known = name in (*can.topic_settings, *besides, "dead_of") or getattr(policy, name) == getattr(usual, name)
+        is_known = name in (*can.topic_settings, *besides, "dead_of") or getattr(
+            policy, name
+        ) == getattr(usual, name)
         if not is_known:
             raise Unsupported(
                 f"topic setting {name} is not available on {can.scheme}: URLs; leave it out"

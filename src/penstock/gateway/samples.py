@@ -21,7 +21,7 @@ WRONG_MAX: Final = 100
 """Wrong paths told about one request."""
 PATH_MAX: Final = 100
 """Characters of a key that are told."""
-DEEP: Final = "is nested too deeply"
+DEEP: Final = "the body is nested too deeply"
 TWICE: Final = "is given more than once"
 NOTHING: Final = msgspec.Raw(b"null")
 Fields = dict[str, msgspec.Raw]
@@ -53,7 +53,7 @@ def from_json(dataset: Dataset, body: bytes, headers: dict[str, str]) -> list[Me
     packed = _packed(body)
     tree = _object(packed)
     if tree is None:
-        raise Refused(Wrong("", "must be an object with `datasets`"))
+        raise Refused(Wrong("", "the body must be an object with `datasets`"))
     wrong = [Wrong(name, TWICE) for name in _repeated(packed, tree)]
     devices = _elements(tree.get("datasets"))
     if devices is None:
@@ -77,11 +77,11 @@ def _packed(body: bytes) -> bytes:
         body.isascii() or body.decode()
         return msgspec.json.format(body, indent=-1)
     except UnicodeDecodeError as error:
-        raise Refused(Wrong("", f"is not UTF-8 text: byte {error.start}")) from None
+        raise Refused(Wrong("", f"the body is not UTF-8 text: byte {error.start}")) from None
     except RecursionError:
         raise Refused(Wrong("", DEEP)) from None
     except msgspec.DecodeError as error:
-        raise Refused(Wrong("", f"is not JSON: {error}")) from None
+        raise Refused(Wrong("", f"the body is not JSON: {error}")) from None
 
 
 def from_csv(dataset: Dataset, body: bytes, headers: dict[str, str]) -> list[Message]:

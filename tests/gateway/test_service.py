@@ -13,6 +13,7 @@ from penstock.gateway.service import Gateway
 from penstock.pipeline.datasets.features import FeatureView
 from penstock.pipeline.flow import Consumer
 from penstock.vocabulary.errors import InvalidArgument
+from tests.contracts.suites.world import until
 from tests.gateway.test_samples import DATA
 from tests.pipeline.lane import Lane
 
@@ -109,9 +110,7 @@ def test_features_are_read_at_start_and_followed(
             async with Gateway(url, port=0, client=client) as gateway:
                 assert await lines(gateway.port, "/api/versions") == 0
                 await view.change(operational=["logging"])
-                async with asyncio.timeout(20):
-                    while not await lines(gateway.port, "/api/versions"):
-                        await asyncio.sleep(0.05)
+                await until(lambda: lines(gateway.port, "/api/versions"), "a line", 20)
 
     with caplog.at_level("INFO", "penstock.gateway"):
         asyncio.run(steps())

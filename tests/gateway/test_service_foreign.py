@@ -13,6 +13,7 @@ from penstock.gateway.service import Gateway
 from penstock.pipeline.datasets.features import TOPIC, FeatureView
 from penstock.vocabulary.errors import UnknownTopic
 from penstock.vocabulary.policy import Retry
+from tests.contracts.suites.world import until
 from tests.gateway.test_samples import DATA
 from tests.gateway.test_service import send
 from tests.servers.kafka import Cluster
@@ -62,6 +63,10 @@ async def features(gateway: Gateway, query: str = "") -> list[str]:
     status, found = await asyncio.to_thread(send, gateway.port, f"/api/features{query}")
     assert status == 200, found
     return list(found["operational"])
+
+
+async def has(gateway: Gateway, only: str) -> bool:
+    return await features(gateway) == [only]
 
 
 def test_readings_are_taken_and_held_for_the_reader(url: str) -> None:
@@ -120,9 +125,7 @@ def test_mqtt_retains_the_features(mosquitto: Server, caplog: pytest.LogCaptureF
         async with Gateway(url, port=0) as one, Gateway(url, port=0) as other:
             assert (await post(one))[0] == 200
             assert await features(one, "?operational=x") == ["x"]
-            async with asyncio.timeout(10):
-                while await features(other) != ["x"]:
-                    await asyncio.sleep(0.05)
+            await until(lambda: has(other, "x"), "the change")
         async with Gateway(url, port=0) as later:
             assert await features(later) == ["x"]
 
@@ -141,9 +144,7 @@ def test_pubsub_holds_features_in_the_gateway_and_says_so(
             assert (await post(one))[0] == 200
             assert await features(one, "?operational=x") == ["x"]
             assert await features(one) == ["x"]
-            async with asyncio.timeout(20):
-                while await features(other) != ["x"]:
-                    await asyncio.sleep(0.05)
+            await until(lambda: has(other, "x"), "the change")
         async with Gateway(url, port=0) as later:
             assert await features(later) == ["logging", "validation"]
 

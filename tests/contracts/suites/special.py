@@ -127,7 +127,7 @@ class SpecialSuite:
             reader = await client.reader(topic, "tables", owner="run-1")
             planned = await reader.plan()
             bodies = [m.body for each in planned async for m in reader.read(*each)]
-            assert sorted(bodies) == [b"1", b"2"]
+            assert set(bodies) == {b"1", b"2"}
             await client.create_subscription(topic, "tables", kind="reader")
             await reader.commit({partition: end for partition, _, end in planned})
             again = await client.reader(topic, "tables", owner="run-2")

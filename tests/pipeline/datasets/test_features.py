@@ -9,6 +9,7 @@ from penstock.drivers.port import Capabilities
 from penstock.pipeline.datasets.features import LOOK, TOPIC, Features, FeatureView
 from penstock.vocabulary.errors import InvalidArgument, Unavailable
 from penstock.vocabulary.message import Durability
+from tests.contracts.suites.world import until
 
 
 def run(steps: Any) -> None:
@@ -17,6 +18,10 @@ def run(steps: Any) -> None:
             await steps(client)
 
     asyncio.run(main())
+
+
+async def released(view: FeatureView, only: str) -> bool:
+    return view.features.release == (only,)
 
 
 def test_validation_and_logging_are_on_until_somebody_says_otherwise() -> None:
@@ -104,9 +109,7 @@ def test_a_change_by_somebody_else_is_followed() -> None:
         await view.ready()
         assert view.features.release == ("before",)
         await FeatureView(client).change(release=["after"])
-        async with asyncio.timeout(10):
-            while view.features.release != ("after",):
-                await asyncio.sleep(0.01)
+        await until(lambda: released(view, "after"), "the change")
         task.cancel()
         await asyncio.wait([task])
 
@@ -127,10 +130,8 @@ def test_a_broker_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) ->
     async def steps() -> None:
         view = FeatureView(Failing())
         task = asyncio.create_task(view.follow())
-        async with asyncio.timeout(10):
-            await view.ready()
-            while view.features.release != ("x",):
-                await asyncio.sleep(0.01)
+        await view.ready()
+        await until(lambda: released(view, "x"), "an answer")
         task.cancel()
         await asyncio.wait([task])
 

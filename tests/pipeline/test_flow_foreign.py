@@ -29,12 +29,12 @@ def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Lane:
 
 def elsewhere(lane: Lane, url: str) -> Lane:
     old = lane.file.read_text(encoding="utf-8")
-    source, lane.url, lane.topic = f"{lane.url}/{lane.topic}", url, unique("monitoring.pms")
-    text = old.replace(source, f"{url}/{lane.topic}")
+    option = "?topics=3:1" if url.startswith("kafka") else ""
+    source, lane.url = f"{lane.url}/{lane.topic}", url + option
+    lane.topic = unique("monitoring.pms")
+    text = old.replace(source, f"{url}/{lane.topic}{option}")
     assert text != old
     lane.file.write_text(text, encoding="utf-8")
-    if url.startswith("kafka"):
-        lane.url += "?topics=1:1"
     return lane
 
 

@@ -215,8 +215,7 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
                 places += [(kafka_name(topic), part) for part in range(count)]
         listed = [TopicPartition(name, part) for name, part in places]
         asked = [ConsumerGroupTopicPartitions(group, listed) for group in groups if places]
-        list_offsets = AdminClient.list_consumer_group_offsets
-        answers = await asyncio.gather(*(self.link.ask_group(list_offsets, [g]) for g in asked))
+        answers = await asyncio.gather(*(self.link.ask_offsets(each) for each in asked))
         found: dict[tuple[str, str], dict[int, Remembered]] = {}
         for answer in answers:
             group = answer.group_id

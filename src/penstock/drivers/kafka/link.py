@@ -216,6 +216,7 @@ class Link:
         self._bytes_max = 1 << 20
         self.admin: Any = self._administrator()
         self._group_admin: Any = self.admin
+        self._met: set[str] = set()
 
     def _administrator(self) -> Any:
         given = self.settings.common | {"client.id": client_id("admin")}
@@ -277,6 +278,18 @@ class Link:
             return await asyncio.wrap_future(future)
 
         return await self._ask_again(once)
+
+    async def ask_offsets(self, asked: Any, *, is_stable: bool = False) -> Any:
+        """What a group has committed; `is_stable`: with no transaction under way.
+
+        librdkafka ends the process when an administrator asks a coordinator for offsets that is not
+        ready yet, as on a new cluster. It may be asked for the members of a group, so it is first.
+        """
+        if asked.group_id not in self._met:
+            await self.ask_group(AdminClient.describe_consumer_groups, [asked.group_id])
+            self._met.add(asked.group_id)
+        call = partial(AdminClient.list_consumer_group_offsets, require_stable=is_stable)
+        return await self.ask_group(call, [asked])
 
     async def groups(self) -> list[Any]:
         """Every group there is. A list without those of a coordinator that is away is no answer."""

@@ -8,7 +8,6 @@ two owners one loses and finds itself fenced.
 import asyncio
 from base64 import b64encode
 from collections.abc import Callable
-from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -19,7 +18,6 @@ from penstock.batch.frame import Frame
 from penstock.drivers.foreign.envelope import columns_of
 from penstock.drivers.foreign.readers import check_owner, fenced
 from penstock.drivers.kafka.link import (
-    AdminClient,
     ConsumerGroupTopicPartitions,
     KafkaException,
     Link,
@@ -111,9 +109,8 @@ class KafkaReaders:
         asked = [TopicPartition(kafka, part) for part in range(await self.partitions_of(topic))]
         group = READER + name
         for _ in range(TRIES_MAX):
-            answer = await self.link.ask_group(
-                partial(AdminClient.list_consumer_group_offsets, require_stable=True),
-                [ConsumerGroupTopicPartitions(group, asked)],
+            answer = await self.link.ask_offsets(
+                ConsumerGroupTopicPartitions(group, asked), is_stable=True
             )
             told = {each.partition: each for each in answer.topic_partitions}
             if all(each.error is None for each in told.values()):

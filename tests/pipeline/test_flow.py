@@ -14,7 +14,7 @@ from penstock.client.client import connect
 from penstock.pipeline import flow, work
 from penstock.pipeline.datasets.csv_rows import PMS_CSV
 from penstock.pipeline.datasets.features import FeatureView
-from penstock.pipeline.flow import Consumer, Counts, Producer, first_of
+from penstock.pipeline.flow import Consumer, Counts, Producer
 from penstock.pipeline.messages import read_reasons
 from penstock.pipeline.refusals import (
     CheckpointAhead,
@@ -25,7 +25,6 @@ from penstock.pipeline.refusals import (
     TableLocked,
 )
 from penstock.pipeline.repositories.choose import open_repository
-from penstock.vocabulary.reading import PlannedRange
 from tests.pipeline.datasets import bodies
 from tests.pipeline.lane import Lane, readings
 
@@ -274,11 +273,20 @@ def test_a_lane_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
     assert numbers(asyncio.run(steps())) == (3, 3, 0, 0)
 
 
-def test_a_plan_larger_than_a_batch_is_cut() -> None:
-    planned = [PlannedRange(0, 5, 9), PlannedRange(1, 0, 100), PlannedRange(2, 0, 1)]
-    assert first_of(planned, 10) == [(0, 5, 9), (1, 0, 6)]
-    assert first_of(planned, 1) == [(0, 5, 6)]
-    assert first_of(planned, 1_000) == planned
+def test_a_plan_larger_than_a_batch_is_cut(tmp_path: Path) -> None:
+    lane = Lane(tmp_path, extra="max_rows_per_batch = 60\n")
+    lane.post(readings(150), partitions=2)
+
+    async def steps() -> int:
+        async with connect(lane.url) as client:
+            older = await client.reader(lane.topic, lane.pipeline.subscription, owner="older")
+            planned = await older.plan()
+            assert sum(end - start for _, start, end in planned) == 150
+            async with Consumer(lane.pipeline, client) as consumer:
+                assert numbers(await consumer.run()) == (150, 150, 0, 0)
+                return consumer.batches
+
+    assert asyncio.run(steps()) == 3
 
 
 def test_the_classes_are_those_of_the_framework() -> None:

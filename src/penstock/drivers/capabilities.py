@@ -191,6 +191,7 @@ NATS: Final = Capabilities(
     has_expiry=True,
     has_dedup=True,
     has_patterns=True,
+    topic_settings=("max_age_s", "max_bytes", "replay_s", "max_bytes_refuse"),
 )
 MQTT: Final = Capabilities(
     scheme="mqtt",
@@ -201,6 +202,8 @@ MQTT: Final = Capabilities(
     has_readers=False,
     has_expiry=True,
     has_patterns=True,
+    topic_settings=("keep_last",),
+    has_last=False,
 )
 KAFKA: Final = Capabilities(
     scheme="kafka",
@@ -210,6 +213,7 @@ KAFKA: Final = Capabilities(
     has_expiry=True,
     has_transactions=True,
     has_patterns=True,
+    topic_settings=("durability", "retain_s", "replay_s", "max_age_s", "max_bytes", "keep_last"),
 )
 REDIS: Final = Capabilities(
     scheme="redis",
@@ -219,6 +223,7 @@ REDIS: Final = Capabilities(
     has_expiry=True,
     has_dedup=True,
     has_transactions=True,
+    topic_settings=("retain_s", "replay_s", "max_age_s"),
 )
 PUBSUB: Final = Capabilities(
     scheme="pubsub",
@@ -227,6 +232,8 @@ PUBSUB: Final = Capabilities(
     qos=(1,),
     has_readers=False,
     has_expiry=True,
+    topic_settings=("retain_s", "replay_s", "max_age_s"),
+    has_last=False,
 )
 KUBEMQ: Final = Capabilities(
     scheme="kubemq",
@@ -237,20 +244,27 @@ KUBEMQ: Final = Capabilities(
     has_readers=False,
     has_delay=True,
     has_expiry=True,
+    topic_settings=(),
+    has_last=False,
 )
 
 
 def check_topic_policy(
-    can: Capabilities, partitions: int, policy: TopicPolicy, kept: tuple[str, ...]
+    can: Capabilities, partitions: int, policy: TopicPolicy, besides: tuple[str, ...] = ()
 ) -> None:
-    """Raises Unsupported for a setting of a topic that a broker cannot keep."""
+    """Raises Unsupported for a setting of a topic that a broker cannot keep.
+
+    `besides` are settings that this topic may have, other than the broker's `topic_settings`.
+    """
     if partitions != 1:
         raise Unsupported(
             f"{can.scheme}: topics have one partition, not {partitions}: leave partitions at 1"
         )
     usual = TopicPolicy()
     for name in TopicPolicy.__struct_fields__:
-        is_known = name in (*kept, "dead_of") or getattr(policy, name) == getattr(usual, name)
+        is_known = name in (*can.topic_settings, *besides, "dead_of") or getattr(
+            policy, name
+        ) == getattr(usual, name)
         if not is_known:
             raise Unsupported(
                 f"topic setting {name} is not available on {can.scheme}: URLs; leave it out"

@@ -13,6 +13,7 @@ from penstock.batch.frame import Slice
 from penstock.vocabulary import limits
 from penstock.vocabulary.claims import Claim, Refusal, Renewal, Revoked
 from penstock.vocabulary.message import Durability, Kind
+from penstock.vocabulary.policy import TopicPolicy
 from penstock.vocabulary.records import Cause, Ranges
 from penstock.vocabulary.requests import Request
 from penstock.vocabulary.units import UnitWish
@@ -46,6 +47,12 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """A subscription may be over a pattern of topics."""
     has_headers: bool = True
     """A message may have headers and a key, and need not have a body."""
+    topic_settings: tuple[str, ...] = TopicPolicy.__struct_fields__
+    """The settings of a topic that it can keep."""
+    has_last: bool = True
+    """The last message of a topic can be kept for as long as it is the last, and be looked at."""
+    partitions_usual: int = 1
+    """Partitions of a topic that nobody asked more for."""
     message_bytes_max: int = limits.BODY_BYTES_MAX
 
 

@@ -25,13 +25,16 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 import pyarrow as pa
+from xxhash import xxh3_128_hexdigest
 
 from penstock.client.client import Client, connect
 from penstock.client.identified import Numbered
 from penstock.client.reader import Reader
 from penstock.pipeline import messages, work
+from penstock.pipeline.datasets import topics
 from penstock.pipeline.datasets.events import conflicts
 from penstock.pipeline.datasets.features import Features, FeatureView
+from penstock.pipeline.datasets.topics import REPLAY_S
 from penstock.pipeline.ledger import Entry, Identity, Ledger, Range, judge
 from penstock.pipeline.reading import raw_of
 from penstock.pipeline.refusals import CountsDiffer
@@ -42,15 +45,14 @@ from penstock.pipeline.repositories.known import Known, marks_of
 from penstock.pipeline.repositories.port import TableStorage, WriteId
 from penstock.pipeline.rewinding import rewind
 from penstock.pipeline.settings import AVAILABLE_NOW, Pipeline
-from penstock.vocabulary.errors import UnknownTopic
-from penstock.vocabulary.reading import PlannedRange
+from penstock.vocabulary.message import Message
 
 log = logging.getLogger("penstock.pipeline")
 
-REPLAY_S: Final = 72 * 3600.0
-"""How long a pipeline's topics keep what was read, for readers that come back."""
 PAUSE_S: Final = 0.05
 """Between two looks at a topic that had nothing new."""
+NUMBER_MAX: Final = (1 << 63) - 1
+"""The largest number of a published message."""
 COUNTS: Final = "counts.jsonl"
 T = TypeVar("T")
 
@@ -143,18 +145,18 @@ class Subscriber:
         """Processes one batch; False when there is nothing new."""
         assert self._reader is not None
         await self._features.read()
-        planned = await self._reader.planned()
-        if not planned:
-            planned = await self._reader.plan(
-                self._pipeline.settings.max_rows_per_batch,
-                self._pipeline.settings.max_bytes_per_batch,
-            )
+        settings = self._pipeline.settings
+        # From the progress on: an older plan may hold more than a batch takes, and where numbers
+        # have gaps only the broker knows how many messages lie between two of them.
+        planned = await self._reader.plan(
+            settings.max_rows_per_batch, settings.max_bytes_per_batch,
+            after=await self._reader.progress(),
+        )  # fmt: skip
         if not planned:
             return False
         self._at("range planned")
         entry = Entry(
-            self._ledger.epoch, self._ledger.next_batch(),
-            list(first_of(planned, self._pipeline.settings.max_rows_per_batch)),
+            self._ledger.epoch, self._ledger.next_batch(), list(planned),
             {
                 "version": self._features.version,
                 "active": msgspec.to_builtins(self._features.features),
@@ -195,17 +197,6 @@ class Subscriber:
             await self._reader.commit(
                 {at: end for at, end in ends.items() if progress.get(at, 0) < end}
             )
-
-
-def first_of(planned: Iterable[PlannedRange], rows: int) -> list[PlannedRange]:
-    """As much of the planned ranges as one batch takes; at least one message."""
-    found: list[PlannedRange] = []
-    for partition, start, end in planned:
-        if rows <= 0:
-            break
-        found.append(PlannedRange(partition, start, min(end, start + rows)))
-        rows -= found[-1].end - start
-    return found
 
 
 # -- Consumer ---------------------------------------------------------------------------------
@@ -399,7 +390,11 @@ def _ends(entry: Entry) -> dict[str, int]:
 
 
 class Publisher:
-    """Sends what a pipeline has to say, numbered by source offset: exact on our own broker."""
+    """Sends what a pipeline has to say, numbered by source offset: exact on our own broker.
+
+    A broker whose offsets are too large for that (Redis: a time and a count) gets ids made of them,
+    which it remembers for a while: at least once.
+    """
 
     def __init__(self, client: Client, pipeline: Pipeline, epoch: int) -> None:
         self._client = client
@@ -439,12 +434,21 @@ class Publisher:
             self._topics.add(topic)
         numbered.sort(key=lambda each: (each[0], each[1][0]))
         for partition, group in groupby(numbered, key=lambda each: each[0]):
-            publisher = Numbered(
-                self._client, topic, partition,
-                publisher=f"{self._pipeline.name}/{stage}/{partition}", epoch=self._epoch,
-            )  # fmt: skip
+            name = f"{self._pipeline.name}/{stage}/{partition}"
             said = [message for _, (_, message) in group]
-            await publisher.publish_run(messages.number(self._starts[partition]), said)
+            first = messages.number(self._starts[partition])
+            if first > NUMBER_MAX:
+                named = identified(f"{name}/{self._epoch}/{first}", said)
+                await self._client.publish_many(topic, named)
+                continue
+            publisher = Numbered(self._client, topic, partition, publisher=name, epoch=self._epoch)
+            await publisher.publish_run(first, said)
+
+
+def identified(run: str, said: Iterable[Message]) -> list[Message]:
+    """The messages of a run, each with an id that it has again when the run is repeated."""
+    mark = xxh3_128_hexdigest(run.encode())
+    return [msgspec.structs.replace(message, id=f"{mark}/{at}") for at, message in enumerate(said)]
 
 
 _thread: Final = ThreadPoolExecutor(1, "penstock-pipeline")
@@ -459,8 +463,8 @@ async def in_thread(call: Callable[..., T], *given: Any, **options: Any) -> T:
 
 
 async def ensure_topic(client: Client, topic: str, retain_s: float | None = REPLAY_S) -> None:
-    """Creates a topic of a pipeline when it is missing, with its days of replay."""
-    try:
-        await client.describe_topic(topic)
-    except UnknownTopic:
-        await client.create_topic(topic, replay_s=REPLAY_S, retain_s=retain_s)
+    """Creates a topic of a pipeline when it is missing, with its days of replay.
+
+    A broker that cannot keep them for so long makes it as it can.
+    """
+    await topics.ensure_topic(client, topic, replay_s=REPLAY_S, retain_s=retain_s)

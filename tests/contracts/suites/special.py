@@ -139,6 +139,26 @@ class SpecialSuite:
             assert [m.body for m in await client.peek(f"{topic}-out")] == [b"end"]
 
     @scenario
+    async def test_a_reader_is_created_once_and_then_left_alone(
+        self, world: World, topic: str
+    ) -> None:
+        async with world.client() as client:
+            if not client.capabilities.has_readers:
+                with pytest.raises(Unsupported, match="reader"):
+                    await client.create_subscription(topic, "tables", kind="reader")
+                return
+            await client.create_subscription(topic, "tables", kind="reader")
+            await client.publish_many(topic, [b"1", b"2"])
+            reader = await client.reader(topic, "tables", owner="run-1")
+            planned = await reader.plan()
+            bodies = [m.body for each in planned async for m in reader.read(*each)]
+            assert set(bodies) == {b"1", b"2"}
+            await client.create_subscription(topic, "tables", kind="reader")
+            await reader.commit({partition: end for partition, _, end in planned})
+            again = await client.reader(topic, "tables", owner="run-2")
+            assert await again.planned() == []
+
+    @scenario
     async def test_a_reader(self, world: World, topic: str) -> None:
         async with world.client() as client:
             if not client.capabilities.has_readers:

@@ -24,7 +24,7 @@ from penstock.drivers.foreign.carrier import (
     TopicRow,
 )
 from penstock.drivers.foreign.envelope import DEAD_MARK, Letter, columns_of
-from penstock.drivers.foreign.readers import REQUESTS, ReaderCarrier, Readers
+from penstock.drivers.foreign.readers import ReaderCarrier, Readers, is_about_reader
 from penstock.vocabulary import names
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import (
@@ -66,17 +66,21 @@ class Office:
 
     async def answer(self, request: q.Request) -> Any:
         """Does what is asked. Raises Unsupported for what a foreign broker cannot tell."""
-        if isinstance(request, REQUESTS) and isinstance(self._carrier, OwnReaders):
-            if isinstance(request, q.OpenReader):
-                await self.ensure_topic(request.topic)
-            return await self._carrier.answer_reader(request)
-        if self._readers is not None and isinstance(request, REQUESTS):
-            return await self._readers.answer(request)
+        if self._readers is not None and is_about_reader(request):
+            return await self._answer_reader(request)
         handler = _HANDLERS.get(type(request))
         if handler is None:
             what = type(request).__name__
             raise Unsupported(f"{self._scheme}: URLs cannot do this: {_SAID.get(what, what)}")
         return await handler(self, request)
+
+    async def _answer_reader(self, request: Any) -> Any:
+        assert self._readers is not None
+        if not isinstance(self._carrier, OwnReaders):
+            return await self._readers.answer(request)
+        if isinstance(request, q.OpenReader | q.CreateSubscription):
+            await self.ensure_topic(request.topic)
+        return await self._carrier.answer_reader(request)
 
     @property
     def _scheme(self) -> str:

@@ -339,7 +339,7 @@ class MqttCarrier:
         if names.is_dead_topic(topic):
             raise _dead_elsewhere(topic, self._dead_url)
         check_topic(topic)
-        capabilities.check_topic_policy(self.capabilities, partitions, policy, ("keep_last",))
+        capabilities.check_topic_policy(self.capabilities, partitions, policy)
         if policy.keep_last > 1:
             raise Unsupported(
                 f"topic setting keep_last={policy.keep_last} is not available on mqtt: URLs, whose "

@@ -312,9 +312,7 @@ class RedisCarrier(RedisNotes):
     ) -> bool:
         """Writes the settings over those of `before`; False when they are others by now."""
         check_name(topic)
-        capabilities.check_topic_policy(
-            self.capabilities, partitions, policy, ("retain_s", "replay_s", "max_age_s")
-        )
+        capabilities.check_topic_policy(self.capabilities, partitions, policy)
         said = text(await self.call(lambda: self.redis.hget(TOPICS, topic)) or b"")
         known = json.loads(said) if said else {}
         found = msgspec.convert(known.get("policy", {}), TopicPolicy) if said else None

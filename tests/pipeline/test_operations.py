@@ -122,6 +122,24 @@ def test_a_resumed_pipeline_goes_on_in_every_partition(tmp_path: Path, kind: str
     assert counted(lane.pipeline).stored == len(lane.rows()) == stored + 10
 
 
+def test_an_end_that_was_never_reported_is_stored_with_the_next_batch(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    keys = keys_of(lane)
+    lane.run()
+    for partition, first in ((0, 100), (1, 200)):
+
+        async def add(key: str = keys[partition], first: int = first) -> None:
+            async with connect(lane.url) as client:
+                for each in readings(10, first):
+                    await client.publish(lane.topic, each, key=key)
+
+        asyncio.run(add())
+        if partition == 0:
+            lane.run_and_die("table committed")
+    assert lane.run().stored == 10
+    assert sum(resume(lane.pipeline).values()) == len(lane.rows())
+
+
 def _rename(lane: Lane) -> None:
     path = lane.folder / "checkpoint" / "pipeline.json"
     path.write_text(path.read_text().replace('"pms"', '"other"'))

@@ -120,6 +120,7 @@ class Subscriber:
         if lacking:
             await self._process(last)
         else:
+            self._ends |= last.ends()
             await self._report(last)
 
     def _check_unreported(self, last: Entry, lacking: list[str]) -> None:

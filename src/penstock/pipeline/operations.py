@@ -141,7 +141,7 @@ def resume(pipeline: Pipeline) -> dict[int, int]:
             stack.callback(ledger.close)
             epoch = ledger.epoch
         except (CheckpointForeign, StorageError) as error:
-            log.warning("%s", error)
+            log.info("%s", error)
             epoch = epoch_in(folder, pipeline.name)
         stored = _stored(pipeline, stack)
         start = _end(pipeline, stored)
@@ -152,7 +152,7 @@ def resume(pipeline: Pipeline) -> dict[int, int]:
         source = folder
         if ledger is None:
             source = set_aside(folder, pipeline.name)
-            log.warning("the checkpoint %s is set aside; it is kept in %s", folder, source)
+            log.warning("the checkpoint %s could not be used; it is kept in %s", folder, source)
             ledger = Ledger(folder, identity)
             stack.callback(ledger.close)
         newest = max(max(committed) for committed in stored.values())

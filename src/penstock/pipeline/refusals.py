@@ -63,6 +63,18 @@ class RangesDiffer(PipelineRefused):
     code = "ranges-differ"
 
 
+class SourceDiffers(PipelineRefused):
+    """The topic does not hold what comes after the checkpoint: it was trimmed or replaced."""
+
+    code = "source-differs"
+
+
+class ReaderTaken(PipelineRefused):
+    """The subscription is the reader of another pipeline."""
+
+    code = "reader-taken"
+
+
 class CountsDiffer(PenstockError):
     """Read is not stored + quarantined + duplicate: rows would be lost or made up."""
 

@@ -1,7 +1,10 @@
 """Workloads of seeks, of what policies keep and remove, and of readers."""
 
+from penstock.batch import encode_many
+from penstock.broker.mailbox import DIRECT, Pending
 from penstock.vocabulary.errors import HeldByReader
 from penstock.vocabulary.policy import SubscriptionPolicy
+from tests.crash.given import ALICE
 from tests.crash.run import Run
 
 
@@ -162,20 +165,21 @@ def full_because_of_a_reader(run: Run) -> None:
     run.publish("orders", b"0" + bytes(60))
     run.publish("orders", b"1" + bytes(60))
     run.plan("orders", "tables", 2)
-    run.publish("orders", b"2" + bytes(60))
-    run.plan("orders", "tables", 1)
-    run.pass_time(1.0)
     ends = list(run.history.last.topics["orders"].ends)
+    batch = encode_many([b"2" + bytes(60)])
     try:
-        run.broker.partitions("orders")
-        run.broker._topic_to_publish("orders")
+        run.broker.publish("orders", 0, batch, 1, ALICE, 0, 2, DIRECT, Pending())
         raise AssertionError("a full topic takes publishes")
     except HeldByReader:
         run.settle()
     assert run.history.last.topics["orders"].ends == ends
+    run.commit_reader("orders", "tables", 1)
+    run.publish("orders", b"2" + bytes(60))
+    run.publish("orders", b"3" + bytes(60))
+    run.pass_time(1.0)
     run.commit_reader("orders", "tables", 2)
     run.pass_time(1.0)
-    run.publish("orders", b"3" + bytes(60))
+    run.publish("orders", b"4" + bytes(60))
 
 
 MOVING = (

@@ -44,7 +44,7 @@ def _keys(record: Published) -> list[tuple[int, Key]]:
 
 
 def held_bytes(topic: Topic) -> int:
-    """About how many bytes a topic holds."""
+    """How many bytes a topic holds."""
     return sum(partition.held_bytes for partition in topic.partitions)
 
 
@@ -64,7 +64,6 @@ def begin_keeping(topic: Topic) -> None:
 def change_policy(topic: Topic, policy: TopicPolicy, at: int, effects: Effects) -> None:
     """A topic has a new policy. What is there counts as published now where times are not known."""
     before, topic.policy = topic.policy, policy
-    topic.is_full = False
     for partition in topic.partitions:
         if partition.keeping is None and is_keeping(policy):
             partition.keeping = Keeping()

@@ -5,6 +5,7 @@ import msgspec
 from penstock.batch.given import given_ids, ids_column, is_copied
 from penstock.delivery.homes import known_elsewhere
 from penstock.delivery.replace import decide_replace
+from penstock.delivery.room import check_room
 from penstock.delivery.state import Partition, Publisher
 from penstock.delivery.traits import is_plain
 from penstock.delivery.unique import (
@@ -53,7 +54,8 @@ def decide_publish(
 ) -> Published | Decided | Duplicate | InFlight:  # fmt: skip
     """Reserves offsets for what is new in this batch.
 
-    Raises PublisherFenced, PublisherForgotten, MalformedBatch.
+    Raises PublisherFenced, PublisherForgotten, MalformedBatch, HeldByReader; nothing has changed
+    then.
     """
     known = partition.publishers.get(publisher) if partition.publishers else None
     if not is_plain(batch):
@@ -62,6 +64,8 @@ def decide_publish(
             source = (publisher, epoch, sequence)
             return _decide_given(partition, batch, ids, count, source, known, now_wall)
     if known is not None and epoch == known.epoch and sequence > known.decided:
+        if partition.topic.policy.max_bytes is not None:
+            check_room(partition.topic, len(batch))
         known.decided = sequence + count - 1
         base = partition.reserved
         partition.reserved = base + count
@@ -110,6 +114,8 @@ def _store(
     partition: Partition, known: Publisher | None, batch: bytes, count: int,
     kept: tuple[int, ...] | None, source: Source, now_wall: int,
 ) -> Published:  # fmt: skip
+    if partition.topic.policy.max_bytes is not None:
+        check_room(partition.topic, len(batch))
     publisher, epoch, sequence = source
     _reserve(partition, known, publisher, epoch, sequence + count - 1, now_wall)
     base = partition.reserved

@@ -160,7 +160,7 @@ def readers_hold(run: Run) -> None:
 def full_because_of_a_reader(run: Run) -> None:
     """Nothing is stored while only a planned range could make room; then all goes on."""
     run.open()
-    run.create_topic("orders", max_bytes=200)
+    run.create_topic("orders", max_bytes=240)
     run.open_reader("orders", "tables", "run-1")
     run.publish("orders", b"0" + bytes(60))
     run.publish("orders", b"1" + bytes(60))

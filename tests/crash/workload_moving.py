@@ -2,6 +2,7 @@
 
 from penstock.batch import encode_many
 from penstock.broker.mailbox import DIRECT, Pending
+from penstock.client.packing import partition_of
 from penstock.vocabulary.errors import HeldByReader
 from penstock.vocabulary.policy import SubscriptionPolicy
 from tests.crash.given import ALICE
@@ -182,7 +183,22 @@ def full_because_of_a_reader(run: Run) -> None:
     run.publish("orders", b"4" + bytes(60))
 
 
+def last_of_a_key_that_moved(run: Run) -> None:
+    """Growth moves keys: what is kept of them goes with the newer ones elsewhere."""
+    run.open()
+    run.create_topic("state", keep_last=2, retain_s=0.0)
+    for partitions in (1, 2, 3, 4):
+        if partitions > 1:
+            run.grow_topic("state", partitions)
+        for key in ("a", "b", "c"):
+            home = partition_of(key, None, partitions, 0)
+            run.publish("state", b"%d" % partitions, partition=home, key=key)
+    run.snapshot()
+    run.publish("state", b"last", partition=partition_of("a", None, 4, 0), key="a")
+
+
 MOVING = (
     seeks, seeks_after_a_snapshot, seek_with_more_to_come, seek_over_retained, replay_window,
     last_of_each_key, age_and_size, readers, readers_hold, full_because_of_a_reader,
+    last_of_a_key_that_moved,
 )  # fmt: skip

@@ -3,7 +3,8 @@
 import msgspec
 
 from penstock.batch.given import given_ids, ids_column, is_copied
-from penstock.delivery.homes import known_elsewhere
+from penstock.delivery.growth import growths
+from penstock.delivery.homes import homes_before, known_elsewhere
 from penstock.delivery.replace import decide_replace
 from penstock.delivery.room import check_room
 from penstock.delivery.state import Partition, Publisher
@@ -138,7 +139,7 @@ def _decide_given(
     """
     skip = _screen(known, count, *source)
     is_replacing = replaces(partition)
-    if skip == 0 and not is_replacing and not partition.topic.growth:
+    if skip == 0 and not is_replacing and not growths(partition.topic):
         alike = sift_alike(partition, column, count, now_wall)
         if alike is not None:
             return _store_new(partition, batch, alike, count, source, known, now_wall)
@@ -152,10 +153,11 @@ def _decide_given(
     if is_replacing:
         kept = tuple(range(skip, count)) if skip else None
         published = _store(partition, known, batch, count, kept, source, now_wall)
-        record = decide_replace(partition, pending_of(partition), published, ids)
+        homes = homes_before(partition, published, ids) if growths(partition.topic) else {}
+        record = decide_replace(partition, pending_of(partition), published, ids, homes)
         return published if record is published else Decided(record, published)
     gone: frozenset[int] = frozenset()
-    if partition.topic.growth:
+    if growths(partition.topic):
         gone = known_elsewhere(partition, batch, ids, now_wall)
     sifted = sift(window_of(partition), ids, skip, now_wall, gone)
     return _store_new(partition, batch, sifted, count, source, known, now_wall)

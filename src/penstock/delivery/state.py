@@ -119,8 +119,8 @@ class Topic:
     """A named sequence of messages."""
 
     __slots__ = (
-        "applied", "created_at", "growth", "id", "is_pending", "is_removing", "map", "multicasts",
-        "name", "partitions", "policy", "subscriptions", "turn",
+        "applied", "created_at", "growing", "growth", "id", "is_pending", "is_removing", "map",
+        "multicasts", "name", "partitions", "policy", "subscriptions", "turn",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, policy: TopicPolicy, created_at: int) -> None:
@@ -139,6 +139,8 @@ class Topic:
         # volatile
         self.map = self.partitions
         """The partitions publishes are spread over: growth counts here once it is decided."""
+        self.growing: tuple[Growth, ...] = ()
+        """What is decided of `growth` and not yet durable."""
         self.is_pending = True
         self.is_removing = False
         self.turn = 0

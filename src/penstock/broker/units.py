@@ -95,7 +95,7 @@ class Units(Administration):
             if self.engine.is_blocked:
                 self._check_publish()
             topic = self.state.names.get(name)
-            if topic is None or topic.is_removing or topic.policy.dead_of or topic.is_full:
+            if topic is None or topic.is_removing or topic.policy.dead_of:
                 topic = self._topic_to_publish(name)
             return topic
 

@@ -13,6 +13,7 @@ from penstock.delivery.effects import Effects
 from penstock.delivery.growth import apply_added
 from penstock.delivery.holding import (
     forget_trials,
+    hold,
     lose,
     release,
     release_mask,
@@ -89,8 +90,7 @@ def apply_published(state: State, record: r.Published, effects: Effects) -> None
     partition.next_offset = end
     partition.reserved = max(partition.reserved, end)
     size = len(record.batch)
-    partition.held += count
-    partition.held_bytes += size
+    hold(partition, base, end, size)
     partition.mean_bytes = (3 * partition.mean_bytes + size // (count or 1)) // 4 + 1
     _remember_publisher(partition, record)
     if not is_plain(record.batch):

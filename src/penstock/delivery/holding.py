@@ -5,10 +5,20 @@ from typing import Final
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import void_leases, withdraw
 from penstock.delivery.ranges import RangeSet
+from penstock.delivery.sizes import Sizes
 from penstock.delivery.state import Cursor, Partition, bit_ranges
 from penstock.vocabulary.records import Published, Ranges
 
 ROW_MS: Final = 1_000
+
+
+def hold(partition: Partition, start: int, end: int, size: int) -> None:
+    """A record of these messages is stored and takes so many bytes."""
+    partition.held += end - start
+    partition.held_bytes += size
+    if partition.sizes is None:
+        partition.sizes = Sizes(start)
+    partition.sizes.add(start, end, size, partition.released)
 
 
 def release(
@@ -29,10 +39,9 @@ def release(
         parts = keeping.free(parts, partition.topic.policy)
     for low, high in parts:
         for fresh_low, fresh_high in partition.released.add(low, high):
-            count = fresh_high - fresh_low
-            if partition.held > 0:
-                partition.held_bytes -= partition.held_bytes * count // partition.held
-            partition.held -= count
+            partition.held -= fresh_high - fresh_low
+            if partition.sizes is not None:
+                partition.held_bytes -= partition.sizes.between(fresh_low, fresh_high)
             if partition.aimed:
                 partition.aimed.remove(fresh_low, fresh_high)
             if keeping is not None:
@@ -41,6 +50,8 @@ def release(
             traits = partition.traits
             if traits is not None and not traits.release(fresh_low, fresh_high):
                 partition.traits = None
+    if not partition.held:
+        partition.sizes = None
 
 
 def release_mask(partition: Partition, base: int, mask: int, effects: Effects) -> None:
@@ -54,10 +65,11 @@ def release_mask(partition: Partition, base: int, mask: int, effects: Effects) -
     fresh = partition.released.add_mask(base, mask)
     if not fresh:
         return
-    count = fresh.bit_count()
-    if partition.held > 0:
-        partition.held_bytes -= partition.held_bytes * count // partition.held
-    partition.held -= count
+    partition.held -= fresh.bit_count()
+    if partition.sizes is not None:
+        partition.held_bytes -= partition.sizes.of_mask(base, fresh)
+        if not partition.held:
+            partition.sizes = None
     effects.scattered.append((partition.key, base, fresh))
     traits = partition.traits
     if traits is not None and not traits.release_mask(base, fresh):

@@ -14,7 +14,17 @@ from penstock.delivery import settle
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import EARLIER_START, is_of_earlier_start
 from penstock.delivery.publish import Decided, Duplicate, InFlight, decide_publish, is_generated
-from penstock.delivery.state import Consumer, Cursor, Lease, Partition, Publisher, State, UnitBook
+from penstock.delivery.room import check_room
+from penstock.delivery.state import (
+    Consumer,
+    Cursor,
+    Lease,
+    Partition,
+    Publisher,
+    State,
+    Topic,
+    UnitBook,
+)
 from penstock.delivery.traits import is_plain
 from penstock.vocabulary import limits
 from penstock.vocabulary.claims import Claim
@@ -104,7 +114,7 @@ def decide_unit(
 ) -> tuple[Unit, Places] | InFlight:
     """One record for all of it; nothing has changed when this raises.
 
-    Raises AckRefused, Unsupported, PublisherFenced, PublisherForgotten.
+    Raises AckRefused, Unsupported, PublisherFenced, PublisherForgotten, HeldByReader.
     """
     _examine(state, claims)
     if _is_under_way(wish, partitions):
@@ -266,6 +276,7 @@ def _is_under_way(wish: UnitWish, partitions: list[Partition]) -> bool:
     Raises what deciding a batch would raise, before any of them is decided.
     """
     own: dict[Partition, tuple[int, int]] = {}
+    sizes: dict[Topic, int] = {}
     for part, partition in zip(wish.parts, partitions, strict=True):
         known = (partition.publishers or {}).get(wish.publisher)
         last = part.sequence + part.count - 1
@@ -286,6 +297,11 @@ def _is_under_way(wish: UnitWish, partitions: list[Partition]) -> bool:
             if is_same and known is not None and part.sequence <= known.decided > known.last:
                 return True
         own[partition] = (part.epoch, last)
+        if known is None or part.epoch > known.epoch or last > known.last:
+            topic = partition.topic
+            sizes[topic] = sizes.get(topic, 0) + len(part.batch)
+    for topic, size in sizes.items():
+        check_room(topic, size)
     return False
 
 

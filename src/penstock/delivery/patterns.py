@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from penstock.delivery import members
-from penstock.delivery.admin import check_subscription_policy
+from penstock.delivery.admin import check_dead, check_subscription_policy
 from penstock.delivery.matching import pattern_of, patterns_of, subscriptions_of, topics_of
 from penstock.delivery.registry import add_subscription
 from penstock.delivery.state import State, Subscription, Topic
@@ -94,6 +94,8 @@ def decide_create_pattern(
         return None
     topics = topics_of(state, pattern)
     _refuse_overlap(state, pattern, name, topics)
+    for topic in topics:
+        check_dead(topic.name, name, wanted)
     places = [starts(topic) for topic in topics]
     created = PatternCreated(pattern, name, wanted, now_wall)
     state.patterns[pattern, name] = created

@@ -1,11 +1,12 @@
 """Topics and subscriptions: create, change, delete, list. Each call waits until it is durable."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from penstock.batch import Batch
+from penstock.batch.frame import Frame
 from penstock.broker.engine import Engine
 from penstock.broker.following import Following
 from penstock.broker.mailbox import DIRECT, Pending
@@ -14,12 +15,17 @@ from penstock.delivery import admin, counts, members, multicast, patterns
 from penstock.delivery.explain_returning import describe_returning
 from penstock.delivery.growth import decide_partitions
 from penstock.delivery.reader import describe_row
+from penstock.delivery.setbacks import held_for_all, stretches
 from penstock.delivery.state import Partition, State, Subscription, Topic
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.filters import is_pattern
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Unit
+
+
+SCAN_COUNT: Final = 1_000
+"""So many messages are read at once where publish times have no order."""
 
 
 class Administration(Following, Multicasting):
@@ -58,25 +64,44 @@ class Administration(Following, Multicasting):
         raise InvalidArgument(f"start {start!r} is not 'earliest', 'latest', a time or a position")
 
     def _offset_at(self, partition: Partition, wall: int) -> int:
-        """First held offset published at or after a time."""
+        """The first held offset published at or after a time: nothing younger lies before it."""
         with self.engine.lock:
-            end = partition.next_offset
-            low = next((a for a, _ in partition.released.gaps(0, end)), end)
-        high = end
+            cuts, end = list(stretches(partition)), partition.next_offset
+        for start, upto, is_rising in cuts:
+            search = self._bisect if is_rising else self._scan
+            found = search(partition, start, upto, wall)
+            if found is not None:
+                return found
+        return end
+
+    def _bisect(self, partition: Partition, low: int, high: int, wall: int) -> int | None:
+        found: int | None = None
         while low < high:
             middle = (low + high) // 2
-            with self.engine.lock:
-                offset = next((a for a, _ in partition.released.gaps(middle, high)), high)
-            frames, _ = self.engine.read(partition, offset, min(offset + 1, high))
-            if not frames:
+            run = self._held_run(partition, middle, high)
+            if run is None:
                 high = middle
                 continue
-            view = Batch(frames[0].batch, verify=False)
-            if frames[0].published_at_of(view, frames[0].indexes[0]) >= wall:
-                high = min(offset, middle)
+            frames, _ = self.engine.read(partition, run[0], run[0] + 1)
+            times = [at for frame in frames for _, at in _times(frame)]
+            if not times or times[0] >= wall:  # What cannot be read might be young.
+                found, high = run[0], middle
             else:
-                low = offset + 1
-        return low
+                low = run[0] + 1
+        return found
+
+    def _scan(self, partition: Partition, low: int, high: int, wall: int) -> int | None:
+        while (run := self._held_run(partition, low, high)) is not None:
+            low = min(run[1], run[0] + SCAN_COUNT)
+            frames, _ = self.engine.read(partition, run[0], low)
+            young = [offset for frame in frames for offset, at in _times(frame) if at >= wall]
+            if young:
+                return min(young)
+        return None
+
+    def _held_run(self, partition: Partition, start: int, end: int) -> tuple[int, int] | None:
+        with self.engine.lock:
+            return next(held_for_all(partition, start, end), None)
 
     def _run(self, decide: Callable[[], Any]) -> None:
         """Decides under the lock, submits, and waits until it is durable."""
@@ -212,6 +237,15 @@ class Administration(Following, Multicasting):
             "policy": msgspec.to_builtins(subscription.policy),
         }
         return self.describe_part(self.describe_multicast(subscription, row))
+
+
+def _times(frame: Frame) -> list[tuple[int, int]]:
+    """Offset and publish time of each message."""
+    view = Batch(frame.batch, verify=False)
+    return [
+        (offset, frame.published_at_of(view, index))
+        for offset, index in zip(frame.offsets, frame.indexes, strict=True)
+    ]
 
 
 def changed(policy: Any, changes: dict[str, Any]) -> Any:

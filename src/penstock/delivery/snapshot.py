@@ -11,6 +11,7 @@ from penstock.delivery.keeping import Keeping
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import dump_reader, load_reader
 from penstock.delivery.registry import add_subscription, add_topic
+from penstock.delivery.setbacks import dump_setbacks, load_setbacks
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
 from penstock.delivery.tokens import dump_finished, load_finished
 from penstock.delivery.traits import dump_traits, load_traits
@@ -35,6 +36,7 @@ TOPIC_EXTRAS: Final[tuple[Extra, ...]] = (
 PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra("traits", dump_traits, load_traits),
     Extra("ids", dump_ids, load_ids),
+    Extra("setbacks", dump_setbacks, load_setbacks),
     Extra(
         "keeping",
         lambda partition: partition.keeping and partition.keeping.state(),

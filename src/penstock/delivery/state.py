@@ -71,7 +71,8 @@ class Partition:
 
     __slots__ = (
         "aimed", "held", "held_bytes", "index", "keeping", "key", "lost", "mean_bytes",
-        "next_offset", "publishers", "released", "reserved", "retained", "seen", "topic", "traits",
+        "newest_at", "next_offset", "publishers", "released", "reserved", "retained", "seen",
+        "setbacks", "topic", "traits", "unordered",
     )  # fmt: skip
 
     def __init__(self, topic: "Topic", index: int) -> None:
@@ -95,6 +96,12 @@ class Partition:
         self.held = 0
         """Messages not released."""
         self.held_bytes = 0
+        self.newest_at = 0
+        """Publish time of the newest message."""
+        self.setbacks: list[int] | None = None
+        """Offsets of messages that were published before the one in front of them."""
+        self.unordered = 0
+        """Below this offset publish times went back too often to be remembered."""
         # volatile
         self.reserved = 0
         """Offset the next decided publish gets; `next_offset` follows when it is durable."""

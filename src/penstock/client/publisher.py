@@ -15,7 +15,7 @@ from xxhash import xxh3_128_digest
 from penstock.batch import encode_many
 from penstock.client.gathering import COUNT_CUT as GATHER_COUNT
 from penstock.client.gathering import Gathered, fresh
-from penstock.client.growth import Flights, repack
+from penstock.client.growth import Flights, landing, repack
 from penstock.client.packing import partition_of
 from penstock.client.receipts import Parcel, Receipts, Sent, home_of, spelled_place
 from penstock.drivers.port import Answer, Attachment, Driver, UnitDriver
@@ -89,6 +89,10 @@ class Publisher:
         """True when something was published to this topic before, so that its name is right."""
         return topic.__class__ is str and topic in self._routes
 
+    def known(self, topic: str) -> Route:
+        """The route of a topic that something was published to, as it stands."""
+        return self._routes[topic]
+
     def route(self, topic: str) -> Route:
         """How far this publisher got in a topic. Raises InvalidName for what is no topic."""
         try:
@@ -111,7 +115,7 @@ class Publisher:
             del route.sequences[partitions:]
         route.sequences.extend([0] * (partitions - len(route.sequences)))
 
-    async def _adopt(self, route: Route, partitions: int, refused: StaleMap) -> None:
+    async def adopt(self, route: Route, partitions: int, refused: StaleMap) -> None:
         """Learns the new partitions of a topic, once nothing sent the old way is under way."""
         await route.settle(self._loop)
         while len(route.sequences) == partitions and (route.flying or route.parcels):
@@ -168,7 +172,7 @@ class Publisher:
             if isinstance(stored, Exception):
                 raise fresh(stored)
         except StaleMap as refused:
-            await self._adopt(route, partitions, refused)
+            await self.adopt(route, partitions, refused)
             return await self.publish_alone(route, self.choose(route, key, id), batch, id, key)
         offset, position, is_duplicate = spelled_place(stored, partition, 0)
         return Receipt(
@@ -288,11 +292,18 @@ class Publisher:
     ) -> list[Part]:  # fmt: skip
         """Hands a unit to the driver; returns its batches with their numbers.
 
-        An error raised here means that nothing of it was stored.
+        An error raised here means that nothing of it was stored. Raises StaleMap.
         """
+        split = [len(route.sequences) for route, _ in loads]
         for route, _ in loads:
             if route.gathered is not None:
                 self._send_gathered(route, route.gathered)  # it came first
+        for (route, _), partitions in zip(loads, split, strict=True):
+            if len(route.sequences) != partitions:
+                raise StaleMap(
+                    "the topic has other partitions now", partitions=len(route.sequences),
+                    topic=route.topic,
+                )  # fmt: skip
         try:
             return self._commit(loads, claims, answer)
         except PublisherForgotten:
@@ -315,9 +326,17 @@ class Publisher:
             place = (route.topic, partition)
             sequence = ends.get(place, route.sequences[partition])
             ends[place] = sequence + len(indexes)
-            parts.append(Part(route.topic, partition, batch, len(indexes), route.epoch, sequence))
+            parts.append(
+                Part(
+                    route.topic, partition, batch, len(indexes), route.epoch, sequence,
+                    len(route.sequences),
+                )
+            )  # fmt: skip
         wish = UnitWish(self.id, self._unit_epoch, self._unit_sequence, parts)
-        cast("UnitDriver", self.driver).commit_unit(wish, claims, answer)
+        routes = {route.topic: route for route, _ in loads}.values()
+        cast("UnitDriver", self.driver).commit_unit(wish, claims, landing(routes, answer))
+        for route in routes:
+            route.parcels += 1
         self._unit_sequence += 1
         for (topic, partition), end in ends.items():
             self._routes[topic].sequences[partition] = end
@@ -341,7 +360,7 @@ class Publisher:
             parcels = []
             if fate.stale is not None and fate.failure is None:
                 try:
-                    await self._adopt(route, partitions, fate.stale)
+                    await self.adopt(route, partitions, fate.stale)
                     parcels = repack(messages, fate.moved, len(route.sequences), route.turn)
                 except PenstockError as error:
                     fate.failure = error

@@ -7,6 +7,7 @@ rise in the order the broker sees; a batch that is refused at once uses up none.
 import os
 import time
 from asyncio import AbstractEventLoop, Future
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -30,9 +31,11 @@ from penstock.vocabulary.errors import (
     StaleMap,
     StorageError,
     Unconfirmed,
+    Unsupported,
 )
 from penstock.vocabulary.limits import ID_BYTES_MAX
 from penstock.vocabulary.message import Receipt, render_id
+from penstock.vocabulary.requests import TakeEpoch
 from penstock.vocabulary.stored import Stored
 from penstock.vocabulary.units import Part, UnitWish
 
@@ -72,6 +75,11 @@ class Publisher:
         self._is_named = name is not None
         self.id = generated_id() if name is None else named_id(name)
         self._epoch = 0 if name is None else rising_epoch(self.id)
+        # A broker in this process is asked at once, any other by `begin`.
+        take_epoch = getattr(driver, "take_epoch", None)
+        self._is_begun = name is None or take_epoch is not None
+        if name is not None and take_epoch is not None:
+            self._epoch = take_epoch(self.id, self._epoch)
         self._routes: dict[str, Route] = {}
         self._unit_epoch = self._epoch
         self._unit_sequence = 0
@@ -79,6 +87,17 @@ class Publisher:
         """The units on their way, once there was one."""
         self.is_held = False
         """Units wait to be sent together; what comes later goes behind them."""
+
+    async def begin(self) -> None:
+        """Before the first publish: a named publisher gets an epoch above all others of its name.
+
+        The broker knows them, whatever the clock says. Where it cannot be asked the clock decides.
+        """
+        if not self._is_begun:
+            self._is_begun = True
+            with suppress(Unsupported):
+                self._epoch = await self.driver.ask(TakeEpoch(self.id, self._epoch))
+                self._unit_epoch = self._epoch
 
     @property
     def loop(self) -> AbstractEventLoop:

@@ -18,7 +18,7 @@ from penstock.delivery.reader import describe_row
 from penstock.delivery.setbacks import held_for_all, stretches
 from penstock.delivery.state import Partition, State, Subscription, Topic
 from penstock.vocabulary import names
-from penstock.vocabulary.errors import InvalidArgument
+from penstock.vocabulary.errors import InvalidArgument, UnknownTopic
 from penstock.vocabulary.filters import is_pattern
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Unit
@@ -34,7 +34,21 @@ class Administration(Following, Multicasting):
     engine: Engine
     state: State
 
+    auto_create_topics = True
+    """Whether a topic is created by its first publish or subscribe."""
+
+    def check_creating(self, name: str) -> None:
+        """Raises UnknownTopic when topics are created explicitly only, and this one was not."""
+        if not self.auto_create_topics and name not in self.state.names:
+            names.check_topic(name, reserved=names.is_dead_topic(name))
+            raise UnknownTopic(
+                f"there is no topic {name!r}, and a first use creates none here "
+                f"(auto_create_topics is off): `penstock topics create {name}` or "
+                f"client.create_topic({name!r}) does"
+            )
+
     def _ensure_topic(self, name: str) -> Topic:
+        self.check_creating(name)
         record = admin.decide_create_topic(
             self.state, name, 1, TopicPolicy(), self.engine.clock.wall(), is_explicit=False,
             is_reserved=names.is_dead_topic(name),

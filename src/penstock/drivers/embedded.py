@@ -398,6 +398,10 @@ class EmbeddedDriver:
     def deliver(self) -> None:
         self.mailbox.deliver()
 
+    def auto_create_topics(self, *, is_on: bool) -> None:
+        """Whether first uses create topics, from now on and for everybody."""
+        self._broker.auto_create_topics = is_on
+
     def take_epoch(self, publisher: bytes, at_least: int) -> int:
         """An epoch above every one of this publisher, at once."""
         return take_epoch(self._broker, publisher, at_least)

@@ -238,7 +238,7 @@ def test_without_auto_creation_a_first_use_is_refused_and_says_what_to_do(rig: R
         lambda: topic_to_publish(rig.broker, "orders", TopicPolicy()),
     ]
     for use in uses:
-        with pytest.raises(UnknownTopic, match="penstock topics create orders.*create_topic"):
+        with pytest.raises(UnknownTopic, match=r"penstock topics create orders.*create_topic"):
             use()
     assert rig.broker.topics() == []
 

@@ -10,7 +10,12 @@ from tests.broker.rig import NAMED, Rig
 
 def test_the_first_gets_what_it_proposes_and_every_other_more() -> None:
     rig = Rig()
-    assert [take_epoch(rig.broker, NAMED, at) for at in (500, 500, 100, 900)] == [500, 501, 502, 900]
+    assert [take_epoch(rig.broker, NAMED, at) for at in (500, 500, 100, 900)] == [
+        500,
+        501,
+        502,
+        900,
+    ]
     assert take_epoch(rig.broker, b"\x01" + bytes(15), 7) == 7
 
 

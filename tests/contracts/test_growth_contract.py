@@ -165,9 +165,7 @@ def test_a_stale_unit_is_refused_whole_with_the_new_map(broker: MemoryBroker) ->
                     Part("orders", 0, batch, 1, 0, sequence, partitions),
                 ]
                 try:
-                    driver.commit_unit(
-                        UnitWish(PUBLISHER, 0, number, parts), [], answer.set_result
-                    )
+                    driver.commit_unit(UnitWish(PUBLISHER, 0, number, parts), [], answer.set_result)
                     return await answer
                 except StaleMap as error:
                     return error

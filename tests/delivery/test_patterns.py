@@ -192,7 +192,7 @@ def test_a_pattern_that_comes_back_before_its_end_is_durable_stays() -> None:
 def test_a_topic_is_refused_when_a_pattern_it_matches_could_have_no_dead_letters_there() -> None:
     world = World()
     create(world, "a/#", "s" * 100)
-    with pytest.raises(InvalidName, match="'ssss.*over the limit of 255"):
+    with pytest.raises(InvalidName, match=r"'ssss.*over the limit of 255"):
         created_topic(world, "a/" + "t" * 200)
     assert not world.state.names
     created_topic(world, "a/t")

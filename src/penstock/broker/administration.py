@@ -23,7 +23,6 @@ from penstock.vocabulary.filters import is_pattern
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Unit
 
-
 SCAN_COUNT: Final = 1_000
 """So many messages are read at once where publish times have no order."""
 

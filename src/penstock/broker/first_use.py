@@ -17,7 +17,8 @@ from penstock.vocabulary.policy import TopicPolicy
 def topic_to_publish(broker: Broker, name: str, policy: TopicPolicy) -> int:
     """How many partitions a topic has; a missing one is made with this policy.
 
-    It is durable before anything that is published to it. Raises InvalidName, UnknownTopic, Draining.
+    It is durable before anything that is published to it. Raises InvalidName, UnknownTopic,
+    Draining.
     """
     if name not in broker.state.names and not names.is_dead_topic(name):
         with broker.engine.lock:

@@ -78,6 +78,8 @@ class Broker(Units, Reading):
         self._dead_lock = Lock()
         self._levels: dict[Durability, Durability] = {}
         self.followers = {}
+        self.epochs: dict[bytes, int] = {}
+        """publisher → the newest epoch a client of its name took."""
 
     @classmethod
     def open(

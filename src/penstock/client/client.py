@@ -106,8 +106,8 @@ class Client(Readers, Administration, Watching):
             if self._is_closed:
                 raise self._not_open()
             if self._driver is None:
-                driver = await opened(self._open_driver, self._needs)
-                self.attach_to(driver, get_running_loop())
+                self.attach_to(await opened(self._open_driver, self._needs), get_running_loop())
+                await self._publishing().begin()
         self._opened()
         return self
 

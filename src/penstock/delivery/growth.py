@@ -96,10 +96,17 @@ def check_map(topic: Topic, partition: int, publisher: bytes, epoch: int, sequen
             is_new = epoch > known.epoch or (epoch == known.epoch and sequence > known.decided)
         if not is_new:
             return
-    raise StaleMap(
+    raise stale_map(topic)
+
+
+def stale_map(topic: Topic) -> StaleMap:
+    """Says that a batch, or a unit with it, was not stored because it was split another way."""
+    now = len(topic.map)
+    return StaleMap(
         f"topic {topic.name!r} has {now} partitions now: this batch was split for another number "
         "and was not stored; split it anew",
         partitions=now,
+        topic=topic.name,
     )
 
 

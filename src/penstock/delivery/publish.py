@@ -97,8 +97,8 @@ def _screen(
             )
     elif epoch < known.epoch:
         raise PublisherFenced(
-            f"publisher epoch {epoch} is over: epoch {known.epoch} has published since; "
-            "open a new client"
+            f"publisher epoch {epoch} is over: a newer client of this name has published since "
+            f"(epoch {known.epoch}); open a new client to take over"
         )
     elif epoch == known.epoch:
         last = sequence + count - 1

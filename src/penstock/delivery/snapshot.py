@@ -7,10 +7,12 @@ import msgspec
 
 from penstock.delivery import members
 from penstock.delivery.growth import growth_state, restore_growth
+from penstock.delivery.holding import dump_taken, load_taken
 from penstock.delivery.keeping import Keeping
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import dump_reader, load_reader
 from penstock.delivery.registry import add_subscription, add_topic
+from penstock.delivery.setbacks import dump_setbacks, load_setbacks
 from penstock.delivery.sizes import Sizes
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
 from penstock.delivery.tokens import dump_finished, load_finished
@@ -36,6 +38,8 @@ TOPIC_EXTRAS: Final[tuple[Extra, ...]] = (
 PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra("traits", dump_traits, load_traits),
     Extra("ids", dump_ids, load_ids),
+    Extra("taken", dump_taken, load_taken),
+    Extra("setbacks", dump_setbacks, load_setbacks),
     Extra(
         "keeping",
         lambda partition: partition.keeping and partition.keeping.state(),

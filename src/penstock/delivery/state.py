@@ -72,8 +72,8 @@ class Partition:
 
     __slots__ = (
         "aimed", "held", "held_bytes", "index", "keeping", "key", "lost", "mean_bytes",
-        "next_offset", "publishers", "released", "reserved", "retained", "seen", "sizes", "topic",
-        "traits",
+        "newest_at", "next_offset", "publishers", "released", "reserved", "retained", "seen",
+        "setbacks", "sizes", "taken", "topic", "traits", "unordered",
     )  # fmt: skip
 
     def __init__(self, topic: "Topic", index: int) -> None:
@@ -84,6 +84,8 @@ class Partition:
         self.released = RangeSet()
         self.retained: list[list[int]] | None = None
         """[start, end, newest publish time ms] of messages no durable cursor covered."""
+        self.taken: list[list[int]] | None = None
+        """The same of those that a durable cursor took over later; some may be gone since."""
         self.publishers: dict[bytes, Publisher] | None = None
         self.lost: RangeSet | None = None
         self.aimed: RangeSet | None = None
@@ -99,6 +101,12 @@ class Partition:
         self.held_bytes = 0
         self.sizes: Sizes | None = None
         """What each of them takes; None when there are none."""
+        self.newest_at = 0
+        """Publish time of the newest message."""
+        self.setbacks: list[int] | None = None
+        """Offsets of messages that were published before the one in front of them."""
+        self.unordered = 0
+        """Below this offset publish times went back too often to be remembered."""
         # volatile
         self.reserved = 0
         """Offset the next decided publish gets; `next_offset` follows when it is durable."""

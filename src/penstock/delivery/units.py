@@ -76,8 +76,8 @@ def first_outcome(state: State, wish: UnitWish) -> Places | InFlight | None:
     newest_epoch = max(book.epoch, book.decided_epoch)
     if wish.epoch < newest_epoch:
         raise PublisherFenced(
-            f"publisher epoch {wish.epoch} is over: epoch {newest_epoch} has committed since; "
-            "open a new client"
+            f"publisher epoch {wish.epoch} is over: a newer client of this name has committed "
+            f"since (epoch {newest_epoch}); open a new client to take over"
         )
     if wish.epoch > book.epoch:
         return None
@@ -290,8 +290,8 @@ def _is_under_way(wish: UnitWish, partitions: list[Partition]) -> bool:
                 raise _forgotten()
             if known is not None and part.epoch < known.epoch:
                 raise PublisherFenced(
-                    f"publisher epoch {part.epoch} is over: epoch {known.epoch} has published "
-                    "since; open a new client"
+                    f"publisher epoch {part.epoch} is over: a newer client of this name has "
+                    f"published since (epoch {known.epoch}); open a new client to take over"
                 )
             is_same = known is not None and part.epoch == known.epoch and last > known.last
             if is_same and known is not None and part.sequence <= known.decided > known.last:

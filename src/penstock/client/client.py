@@ -378,7 +378,9 @@ class Client(Readers, Administration, Watching):
         for row in await self.subscriptions(wish.topic):
             is_of = row["topic"] == wish.topic or is_pattern(wish.topic)
             if is_of and row["subscription"] == wish.subscription:
-                await self.alter_subscription(row["topic"], wish.subscription, **fixed, **settings)
+                await self.alter_subscription(
+                    row["topic"], row["subscription"], **fixed, **settings
+                )
 
     # -- push ------------------------------------------------------------------------------------
 

@@ -162,6 +162,7 @@ MQTT: Final = Capabilities(
     qos=(0, 1, 2),
     has_replay=False,
     has_readers=False,
+    can_peek_all=False,
     has_expiry=True,
     has_patterns=True,
 )
@@ -197,6 +198,7 @@ KUBEMQ: Final = Capabilities(
     kinds=(Kind.SHARED, Kind.MULTICAST),
     qos=(1,),
     has_readers=False,
+    can_peek_all=False,
     has_delay=True,
     has_expiry=True,
 )

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from penstock.drivers.choose import check_url
-from penstock.drivers.foreign.address import without_credentials
+from penstock.vocabulary.credentials import without_credentials
 from penstock.vocabulary.errors import InvalidConfiguration, InvalidName, PenstockError
 from penstock.vocabulary.filters import check_filter
 

@@ -16,6 +16,7 @@ from penstock.cli.bench import servers
 from penstock.cli.bench.plan import Plan
 from penstock.cli.bench.side import SCHEMES, scheme_of
 from penstock.cli.parser import BadUsage, suggestion
+from penstock.vocabulary.credentials import without_credentials
 
 SERVE: Final = "serve:"
 STARTED: Final = (SERVE, "nats:", "nats:always", "redis:", "redis:always")
@@ -62,8 +63,11 @@ def check(url: str) -> None:
     if url in STARTED or ("://" in url and scheme in SCHEMES) or scheme in {"file", "memory"}:
         return
     if scheme in {"nats", "redis", "serve"}:
-        raise BadUsage(f"{url}: a server is started here by one of {', '.join(STARTED)}")
-    raise BadUsage(f"{url}: bench measures {', '.join(SCHEMES)}; {suggestion(scheme, SCHEMES)}")
+        raise BadUsage(f"{without_credentials(url)}: a server is started here by one of {', '.join(STARTED)}")
+    raise BadUsage(
+        f"{without_credentials(url)}: bench measures {', '.join(SCHEMES)}; "
+        f"{suggestion(scheme, SCHEMES)}"
+    )
 
 
 @contextmanager
@@ -75,7 +79,7 @@ def opened(url: str, folder: Path, plan: Plan) -> Iterator[Place]:
         server = f"file:{folder / 'store'}" if scheme == "file" else url
         if scheme == "memory":
             server = "memory:bench"
-        yield Place(url, _with(plan, folder, server))
+        yield Place(without_credentials(url), _with(plan, folder, server))
         return
     if url == SERVE:
         with servers.running(lambda _port: OurServer(folder)) as process:

@@ -29,8 +29,9 @@ from penstock.client.bridging.targets import NumberTarget, Target, UnitTarget
 from penstock.client.bridging.verify import Verified
 from penstock.client.bridging.verifying import Proof
 from penstock.client.client import Client, connect
-from penstock.drivers.foreign.address import without_credentials
+from penstock.drivers.foreign.address import place_of
 from penstock.vocabulary import names
+from penstock.vocabulary.credentials import without_credentials
 from penstock.vocabulary.errors import (
     InvalidArgument,
     PenstockError,
@@ -113,7 +114,7 @@ async def bridge(
     shown = [without_credentials(url) for url in (source, target)]
     if source == target and to_topic == wanted.topic:
         raise InvalidArgument("source and target are the same topic: name another with --to-topic")
-    name = wanted.subscription or default_name(shown[1], to_topic)
+    name = wanted.subscription or default_name(place_of(target), to_topic)
     names.check_subscription(name)
     found = Bridged(shown[0], shown[1], wanted.topic, to_topic, name)
     ending = ending or Ending(follows=wanted.follow)

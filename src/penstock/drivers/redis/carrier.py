@@ -461,7 +461,7 @@ _ANSWERS: Final[dict[str, type[PenstockError]]] = {
 def _connection_options(address: Address) -> dict[str, Any]:
     database = address.path.strip("/")
     if database and not database.isdecimal():
-        raise InvalidArgument(f"{address.text} has the path {database!r}: a database is a number")
+        raise InvalidArgument(f"{address.text} has a path, which must be the number of a database")
     host, port = address.hosts[0]
     options: dict[str, Any] = {
         "host": host, "port": port, "db": int(database or 0), "username": address.user,

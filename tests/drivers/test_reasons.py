@@ -32,7 +32,7 @@ def test_what_asyncio_says_is_understood() -> None:
     async def scenario() -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))  # and nobody listens
-            with pytest.raises(OSError) as raised:
+            with pytest.raises(ConnectionRefusedError) as raised:
                 await asyncio.open_connection("127.0.0.1", taken.getsockname()[1])
         assert reason_of(raised.value) == "connection refused"
 

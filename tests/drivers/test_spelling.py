@@ -2,7 +2,9 @@
 
 import pytest
 
+from penstock.drivers import spelling
 from penstock.drivers.spelling import hint_of
+from penstock.wire import frames
 
 KNOWN = ("penstock", "file", "memory", "kafka", "mqtt", "nats", "pubsub", "redis")
 
@@ -34,3 +36,7 @@ def test_a_scheme_like_no_other_is_answered_with_all_there_are(scheme: str) -> N
         "known: penstock://HOST, file:DIR, memory:, kafka://HOST, mqtt://HOST, nats://HOST, "
         "pubsub://PROJECT, redis://HOST"
     )
+
+
+def test_the_port_is_that_of_frames() -> None:
+    assert spelling.PORT == frames.PORT

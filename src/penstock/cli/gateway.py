@@ -63,7 +63,11 @@ def port(text: str) -> int:
 
 
 def _say(output: Output, port: int, arguments: Namespace) -> None:
-    told: dict[str, Any] = {"host": arguments.host, "port": port, "url": without_credentials(url_of(arguments))}
+    told: dict[str, Any] = {
+        "host": arguments.host,
+        "port": port,
+        "url": without_credentials(url_of(arguments)),
+    }
     if output.is_json:
         output.row(told)
     else:

@@ -37,7 +37,8 @@ class Parser(argparse.ArgumentParser):
             return
         known = [str(choice) for choice in action.choices]
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no public name
-            text = f"there is no command {without_credentials(str(value))!r}; {suggestion(str(value), known)}"
+            shown = without_credentials(str(value))
+            text = f"there is no command {shown!r}; {suggestion(str(value), known)}"
             raise BadUsage(text, f"try: {self.prog} --help")
         raise argparse.ArgumentError(action, f"{value!r} is not one of {', '.join(known)}")
 

@@ -140,7 +140,7 @@ class Checked:
         self._unknown(where, row, _KEYS)
         url = self._checked_url(row, where, broker)
         qos = row.get("qos", 1)
-        if isinstance(qos, bool) or qos not in (0, 1, 2):
+        if type(qos) is not int or qos not in (0, 1, 2):  # neither true nor 1.0
             self._say(where, "qos", f"must be 0, 1 or 2, not {qos!r}")
         wanted = self._checked_filter(row, where)
         handler = self._checked_delivery(row, where)

@@ -5,8 +5,8 @@ from importlib import import_module
 from typing import Final
 
 from penstock.drivers.foreign.address import Address, check_tls, parse
-from penstock.drivers.spelling import hint_of
 from penstock.drivers.port import Driver
+from penstock.drivers.spelling import hint_of
 from penstock.vocabulary.credentials import without_credentials
 from penstock.vocabulary.errors import InvalidArgument
 

@@ -256,7 +256,8 @@ def folder_of(url: str) -> Path:
         host, slash, rest = path[2:].partition("/")
         if host or not slash:
             raise InvalidArgument(
-                f"{without_credentials(url)!r} names a host; write 'file:DIR', or 'file:///DIR' for an absolute folder"
+                f"{without_credentials(url)!r} names a host; write 'file:DIR', or "
+                "'file:///DIR' for an absolute folder"
             )
         path = slash + rest
     if not path or "\0" in path:

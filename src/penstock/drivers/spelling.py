@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
 
-from penstock.wire.frames import PORT
-
+PORT: Final = 8001
+"""Where a Penstock server usually takes frames."""
 ENCRYPTED: Final = {
     "mqtts": ("mqtt", 8883),
     "mqtt+ssl": ("mqtt", 8883),

@@ -16,6 +16,7 @@ from penstock.vocabulary.errors import Unsupported
 from penstock.vocabulary.message import Message
 from penstock.vocabulary.policy import Retry
 from tests.client.bridging.world import contents, filled
+from tests.contracts.suites.world import several
 from tests.servers.fixtures import unique
 
 COUNT = 30
@@ -97,7 +98,7 @@ def test_ids_travel_to_mqtt(mosquitto: Server) -> None:
             found = await bridge(source, target, topic)
             assert (found.copied, found.guarantee) == (2, AT_LEAST_ONCE)
             async with goal.subscribe(topic, "keeper", retry=RETRY) as deliveries:
-                got = [await deliveries.receive(timeout_s=20) for _ in range(2)]
+                got = await several(deliveries, 2)
             assert [(each.id, each.key, each.body) for each in got] == [
                 (row[0], row[1], row[3]) for row in before
             ]

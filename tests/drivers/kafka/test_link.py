@@ -12,9 +12,9 @@ from confluent_kafka.admin._group import ListConsumerGroupsResult
 import penstock
 from penstock.drivers.foreign.address import parse
 from penstock.drivers.kafka.link import NOBODY, Link, Sending, code_of, sdk_log, translated
-from penstock.drivers.reasons import UNKNOWN_HOST
 from penstock.drivers.kafka.records import Record
 from penstock.drivers.kafka.settings import settings_of
+from penstock.drivers.reasons import UNKNOWN_HOST
 from penstock.vocabulary.errors import (
     AccessRefused,
     InvalidName,
@@ -182,20 +182,20 @@ def test_a_topic_that_kafka_keeps_for_itself_is_named(kafka_server: Cluster) -> 
 @pytest.mark.parametrize(
     ("code", "said", "why"),
     [
-        (KafkaError._RESOLVE, "h:9092/bootstrap: Failed to resolve 'h:9092'", UNKNOWN_HOST),  # noqa: SLF001
-        (KafkaError._TRANSPORT, "h:9/bootstrap: Connect to ipv4#127.0.0.1:9 failed: Connection "  # noqa: SLF001
-         "refused (after 0ms in state CONNECT)", "connection refused"),
-        (KafkaError._TRANSPORT, "h:9/bootstrap: odd", NOBODY),  # noqa: SLF001
+        (KafkaError._RESOLVE, "h:9092/bootstrap: Failed to resolve 'h:9092'", UNKNOWN_HOST),
+        (KafkaError._TRANSPORT, "h:9: Connect to ipv4#::1 failed: Connection refused (after 0ms)",
+         "connection refused"),
+        (KafkaError._TRANSPORT, "h:9/bootstrap: odd", NOBODY),
     ],
 )  # fmt: skip
 def test_a_cluster_that_never_answered_says_why(code: int, said: str, why: str) -> None:
     async def scenario() -> None:
         link = Link(settings_of(parse("kafka://127.0.0.1:9", 9092, {})))
         try:
-            link._heard(KafkaError(code, said))  # noqa: SLF001
-            link._heard(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))  # noqa: SLF001
+            link._heard(KafkaError(code, said))
+            link._heard(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
             late: Future[None] = Future()
-            late.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))  # noqa: SLF001
+            late.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
             with pytest.raises(Unavailable, match=f"kafka://127.0.0.1:9: {why}$"):
                 await link.ask(late)
         finally:

@@ -19,7 +19,9 @@ def test_a_server_that_came_back_with_another_configuration_is_asked_again(tmp_p
 
     async def scenario(first: Server) -> None:
         words = [str(program), "--bind", "127.0.0.1", "--port", str(first.port), "--save", ""]
-        second = Server([*words, "--dir", str(tmp_path / "second")], first.port, tmp_path / "second")
+        second = Server(
+            [*words, "--dir", str(tmp_path / "second")], first.port, tmp_path / "second"
+        )
         async with penstock.connect(f"redis://{first.address}") as client:
             assert (await client.publish("t", b"1", durability="synced")).durability == "synced"
             async with client.transaction() as unit:

@@ -147,7 +147,7 @@ def test_nobody_there_is_said_in_words() -> None:
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             url = f"penstock://127.0.0.1:{unused.getsockname()[1]}?connect_timeout_s=0.1"
-            with pytest.raises(Unavailable, match="connection refused; .* gives up") as raised:
+            with pytest.raises(Unavailable, match=r"connection refused; .* gives up") as raised:
                 await open_remote(url, asyncio.get_running_loop())
         assert "('127" not in str(raised.value)
 

@@ -99,9 +99,7 @@ class Expected:
         """Messages of the source, as they are to be in the target."""
         numbers = portion.numbers or [-1] * portion.count
         keys = portion.columns.keys or [None] * portion.count
-        for at, (id, digest, _) in enumerate(
-            rows_of(portion.columns, has_times=self.has_times)
-        ):
+        for at, (id, digest, _) in enumerate(rows_of(portion.columns, has_times=self.has_times)):
             rank = len(self._ids)
             self._ids.append(id)
             self._rows.append(digest)

@@ -94,8 +94,10 @@ def check_tls(address: Address) -> None:
 
 
 def place_of(url: str) -> str:
-    """What tells one broker from another: a URL without who signs in. For digests, not for people:
-    what is shown goes through `without_credentials`, which hides more."""
+    """What tells one broker from another: a URL without who signs in.
+
+    For digests, not for people: what is shown goes through `without_credentials`, which hides more.
+    """
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url

@@ -40,8 +40,8 @@ class Units:
     """The units of one client that are under way."""
 
     def __init__(
-        self, carrier: UnitCarrier, level: Callable[[], Durability], loop: AbstractEventLoop, patience_s: float,
-        ensure_topic: Callable[[str], Awaitable[None]],
+        self, carrier: UnitCarrier, level: Callable[[], Durability], loop: AbstractEventLoop,
+        patience_s: float, ensure_topic: Callable[[str], Awaitable[None]],
     ) -> None:  # fmt: skip
         self._carrier = carrier
         self._level = level

@@ -48,7 +48,9 @@ ANSWER_S: Final = 30.0
 def check_url(url: str) -> str:
     """Returns the URL of a store. Raises InvalidArgument."""
     if not url.startswith(SCHEME) or len(url) == len(SCHEME):
-        raise InvalidArgument(f"option 'dead' names a store, such as 'file:./dead', not {without_credentials(url)!r}")
+        raise InvalidArgument(
+            f"option 'dead' names a store, such as 'file:./dead', not {without_credentials(url)!r}"
+        )
     return url
 
 

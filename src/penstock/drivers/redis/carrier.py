@@ -464,8 +464,9 @@ def _connection_options(address: Address) -> dict[str, Any]:
     host, port = address.hosts[0]
     options: dict[str, Any] = {
         "host": host, "port": port, "db": int(database or 0), "username": address.user,
-        "password": address.password, "socket_connect_timeout": min(2.0, address.connect_s), "socket_timeout": 10.0,
-        "protocol": 2, "retry": Retry(NoBackoff(), 0),  # whoever calls knows what may be repeated
+        "password": address.password, "socket_connect_timeout": min(2.0, address.connect_s),
+        "socket_timeout": 10.0, "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),  # whoever calls knows what may be repeated
     }  # fmt: skip
     if address.has_tls:
         options["ssl"] = True

@@ -9,9 +9,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import penstock
+from penstock.cli.bench.servers import Server
+from penstock.client.bridging.copying import AT_LEAST_ONCE
 from penstock.vocabulary.errors import Unavailable, UnknownTopic
 from penstock.vocabulary.message import Message
 from tests.cli.test_bridge import PATIENCE_S, copied, fill, finish, start
+from tests.client.bridging.test_landing import COUNT as LETTERS
+from tests.client.bridging.test_landing import landed, letters
 from tests.contracts.suites.world import until
 from tests.servers.fixtures import unique
 from tests.servers.kafka import Cluster
@@ -71,3 +75,14 @@ def test_killed_on_the_way_to_kafka_and_back_everything_is_there_once(
     assert code == 0, said
     assert '"guarantee":"exactlyonce"' in said.replace(" ", "")
     assert sorted(asyncio.run(copied(back, topic))) == sorted(bodies)
+
+
+def test_ids_travel_from_a_broker_without_numbers(mosquitto: Server, kafka_server: Cluster) -> None:
+    async def scenario() -> None:
+        topic, source = unique("t"), f"mqtt://{mosquitto.address}"
+        target = f"kafka://{kafka_server.bootstrap}?topics=1:1"
+        found = await landed(source, target, topic, letters())
+        assert (found.copied, found.guarantee) == (LETTERS, AT_LEAST_ONCE)
+        assert found.verified.is_equal, found.verified
+
+    asyncio.run(scenario())

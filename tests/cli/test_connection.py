@@ -88,4 +88,4 @@ def test_an_error_says_who_named_the_broker() -> None:
     assert named(error, Chosen("file:x", "--url")) is error
     assert str(named(error, Chosen("file:x", "$PENSTOCK_URL"))).endswith("($PENSTOCK_URL: file:x)")
     shown = named(error, Chosen("penstock://a:b@c", "--context", "shop"))
-    assert str(shown).endswith("(context 'shop': penstock://a:***@c)")
+    assert str(shown).endswith("(context 'shop': penstock://***@c)")

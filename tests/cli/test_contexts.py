@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import contexts
-from penstock.cli.contexts import Contexts, check_name, file_path, hidden, read, write
+from penstock.cli.contexts import Contexts, check_name, file_path, read, write
 from penstock.vocabulary.errors import InvalidArgument, InvalidConfiguration
 
 
@@ -51,17 +51,3 @@ def test_a_file_that_cannot_be_read_or_is_huge_is_named(here: Path) -> None:
 def test_names_are_plain(name: str) -> None:
     with pytest.raises(InvalidArgument, match="cannot name a context"):
         check_name(name)
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("file:./data", "file:./data"),
-        ("penstock://host:1", "penstock://host:1"),
-        ("penstock://ann:secret@host:1/x", "penstock://ann:***@host:1/x"),
-        ("penstock://ann@host", "penstock://ann@host"),
-        ("penstock://a:p@ss@host", "penstock://a:***@host"),
-    ],
-)
-def test_a_password_is_not_shown(url: str, shown: str) -> None:
-    assert hidden(url) == shown

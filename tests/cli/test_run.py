@@ -181,6 +181,16 @@ def test_mistakes_are_told_in_one_error(
     assert "Traceback" not in answer.err
 
 
+def test_several_mistakes_are_told_in_a_line_each(penstock: Penstock, here: Path) -> None:
+    file = FILE.replace("queue", "quue").replace('"pull"', '"pul"')
+    answer = penstock(*written(here, "pass", file))
+    assert answer.code == 2
+    first, *others = answer.err.splitlines()
+    assert first.startswith("error: c.toml has 3 mistakes: [invalid-configuration]")
+    assert len(others) == 3
+    assert all(each.startswith("  c.toml: [[capability]] 1 ") for each in others)
+
+
 def test_what_is_not_there_is_named(
     penstock: Penstock, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

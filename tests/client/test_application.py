@@ -226,7 +226,7 @@ def test_an_unreachable_broker_is_named_with_its_table() -> None:
 
 def test_what_the_broker_cannot_do_is_named_with_its_table(nats_server: Server) -> None:
     app = application(f"nats://{nats_server.address}", {"filter": "q", "qos": 2})
-    with pytest.raises(Unsupported, match=r"config\]\] 1, key 'queue': qos 2 is not available"):
+    with pytest.raises(Unsupported, match=r"config\]\] 1, key 'qos': 2 is not available on nats"):
         app.prepare()
     app.close()
 

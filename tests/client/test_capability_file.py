@@ -57,6 +57,7 @@ def test_qos_has_a_default_and_a_url_may_be_given() -> None:
         ("qos", "qso", "[[capability.config]] 1, key 'qso': is unknown; did you mean 'qos'?"),
         ("queue =", 'topic = "a"\nqueue =', "key 'queue' or 'topic': both"),
         ('queue = "user/+"', "", "key 'queue' or 'topic': neither is given"),
+        ("qos = 1", "qos = 1.0", "key 'qos': must be 0, 1 or 2, not 1.0"),
         ('"user/+"', '"user+"', "key 'queue': pattern 'user+' has '+' inside"),
         ('"user/+"', "5", "key 'queue':"),
         ('"pull"', '"poll"', "key 'delivery': must be 'pull' or 'push', not 'poll'"),

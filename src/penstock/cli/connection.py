@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from penstock.cli.contexts import hidden
 from penstock.cli.options import Chosen, chosen
 from penstock.cli.parser import nearest
+from penstock.vocabulary.credentials import without_credentials
 from penstock.vocabulary.errors import (
     InvalidArgument,
     NotAStore,
@@ -50,7 +50,7 @@ def named(error: PenstockError, choice: Chosen) -> PenstockError:
     if choice.source == "--url":
         return error
     who = choice.source if choice.context is None else f"context {choice.context!r}"
-    return type(error)(f"{error.text} ({who}: {hidden(choice.url)})", **error.details)
+    return type(error)(f"{error.text} ({who}: {without_credentials(choice.url)})", **error.details)
 
 
 def check_exists(url: str) -> None:

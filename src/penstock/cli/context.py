@@ -4,9 +4,10 @@ from argparse import ArgumentParser, Namespace
 
 from penstock.cli import contexts
 from penstock.cli.command import Command, Group, nothing
-from penstock.cli.contexts import Contexts, hidden
+from penstock.cli.contexts import Contexts
 from penstock.cli.output import Output
 from penstock.cli.parser import BadUsage, suggestion
+from penstock.vocabulary.credentials import without_credentials
 
 
 def _add_name(parser: ArgumentParser) -> None:
@@ -32,7 +33,7 @@ def run_add(arguments: Namespace, output: Output) -> int:
         known.current = name
     contexts.write(known)
     used = ", used from now on" if known.current == name else ""
-    output.notice(f"context {name}: {hidden(arguments.target)}{used}")
+    output.notice(f"context {name}: {without_credentials(arguments.target)}{used}")
     return _shown(known, output)
 
 
@@ -69,7 +70,7 @@ def run_list(_arguments: Namespace, output: Output) -> int:
         output.table(
             ["", "NAME", "URL"],
             [
-                ("*" if name == known.current else "", name, hidden(url))
+                ("*" if name == known.current else "", name, without_credentials(url))
                 for name, url in sorted(known.urls.items())
             ],
         )
@@ -86,7 +87,7 @@ def find(known: Contexts, name: str) -> str:
 
 def _shown(known: Contexts, output: Output) -> int:
     if output.is_json:
-        urls = {name: hidden(url) for name, url in sorted(known.urls.items())}
+        urls = {name: without_credentials(url) for name, url in sorted(known.urls.items())}
         output.document({"current": known.current, "contexts": urls})
     return 0
 

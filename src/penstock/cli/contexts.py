@@ -79,14 +79,3 @@ def check_name(name: str) -> str:
             "begin with a letter or digit"
         )
     return name
-
-
-def hidden(url: str) -> str:
-    """A URL without its password, fit to be shown: penstock://ann:***@host."""
-    scheme, mark, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    user, at, host = authority.rpartition("@")
-    if not mark or not at:
-        return url
-    name, colon, _ = user.partition(":")
-    return f"{scheme}://{name}{colon and ':***'}@{host}{slash}{path}"

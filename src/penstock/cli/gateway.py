@@ -7,6 +7,7 @@ from typing import Any, Final
 from penstock.cli.command import Command
 from penstock.cli.options import url_of
 from penstock.cli.output import Output
+from penstock.vocabulary.credentials import without_credentials
 
 PORT_MAX: Final = 65_535
 
@@ -62,7 +63,11 @@ def port(text: str) -> int:
 
 
 def _say(output: Output, port: int, arguments: Namespace) -> None:
-    told: dict[str, Any] = {"host": arguments.host, "port": port, "url": url_of(arguments)}
+    told: dict[str, Any] = {
+        "host": arguments.host,
+        "port": port,
+        "url": without_credentials(url_of(arguments)),
+    }
     if output.is_json:
         output.row(told)
     else:

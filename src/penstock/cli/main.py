@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         output.notice(error.usage)
         code = USAGE
     except PenstockError as error:
-        output.error(error.code, str(error))
+        output.error(error.code, str(error), error.details.get("problems", ()))
         code = EXIT_CODES.get(error.code, FAILED)
         _trace(is_wanted=is_traced)
     except KeyboardInterrupt:

@@ -77,18 +77,25 @@ class Output:
         if not self.is_quiet and not self.is_json:
             print(text, file=sys.stderr)
 
-    def error(self, code: str, text: str) -> None:
-        """What went wrong, on standard error, in one line."""
+    def error(self, code: str, text: str, problems: Sequence[str] = ()) -> None:
+        """What went wrong, on standard error, in one line; several problems in a line each."""
         if self.is_json:
             shown = json.dumps({"error": {"code": code, "text": text}}, ensure_ascii=False)
         else:
             label = self.paint("error:", RED, sys.stderr)
-            shown = f"{label} {' '.join(text.split())} [{code}]"
+            several = problems if len(problems) > 1 else ()
+            first = text.partition("\n")[0] if several else text
+            shown = f"{label} {_line(first)} [{code}]"
+            shown += "".join(f"\n  {_line(each)}" for each in several)
         print(shown, file=sys.stderr)
 
     def paint(self, text: str, colour: str, stream: IO[str] | None = None) -> str:
         """The text in a colour, where colours are welcome."""
         return f"\x1b[{colour}m{text}\x1b[0m" if has_colour(stream or sys.stdout) else text
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def is_terminal(stream: IO[str]) -> bool:

@@ -9,6 +9,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from penstock.vocabulary.credentials import without_credentials
+
 
 class BadUsage(Exception):
     """The command line is wrong; `usage` says how it should look."""
@@ -35,7 +37,8 @@ class Parser(argparse.ArgumentParser):
             return
         known = [str(choice) for choice in action.choices]
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no public name
-            text = f"there is no command {value!r}; {suggestion(str(value), known)}"
+            shown = without_credentials(str(value))
+            text = f"there is no command {shown!r}; {suggestion(str(value), known)}"
             raise BadUsage(text, f"try: {self.prog} --help")
         raise argparse.ArgumentError(action, f"{value!r} is not one of {', '.join(known)}")
 
@@ -46,7 +49,7 @@ class Parser(argparse.ArgumentParser):
 
 def unknown_arguments(parser: Parser, extras: list[str]) -> BadUsage:
     """What to say about arguments nobody asked for."""
-    first = extras[0]
+    first = without_credentials(extras[0])
     usage = f"{parser.format_usage().strip()}\ntry: {parser.prog} --help"
     if first.startswith("-"):
         name = first.partition("=")[0]

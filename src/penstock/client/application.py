@@ -31,6 +31,7 @@ from penstock.drivers.mqtt.topics import covers
 from penstock.vocabulary.errors import (
     InvalidConfiguration,
     PenstockError,
+    Unsupported,
     UsageError,
 )
 from penstock.vocabulary.filters import is_pattern, matches
@@ -106,7 +107,12 @@ class Application:
     def options_of(self, config: Config) -> dict[str, Any]:
         """How a subscription of a config is asked for, beside its topic."""
         options: dict[str, Any] = {"subscription": self.name, "qos": config.qos}
-        if not self.client().capabilities.has_dead_letters:
+        can = self.client().capabilities
+        if config.qos not in can.qos:
+            known = " or ".join(map(str, can.qos))
+            said = f"{config.qos} is not available on {can.scheme}: URLs; use {known}"
+            raise _placed(config, "qos", Unsupported(said))
+        if not can.has_dead_letters:
             options["retry"] = Retry(max_attempts=None)
         if config.is_queue:
             return options

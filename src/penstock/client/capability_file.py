@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from penstock.drivers.choose import check_url
-from penstock.drivers.foreign.address import without_credentials
+from penstock.vocabulary.credentials import without_credentials
 from penstock.vocabulary.errors import InvalidConfiguration, InvalidName, PenstockError
 from penstock.vocabulary.filters import check_filter
 
@@ -140,7 +140,7 @@ class Checked:
         self._unknown(where, row, _KEYS)
         url = self._checked_url(row, where, broker)
         qos = row.get("qos", 1)
-        if isinstance(qos, bool) or qos not in (0, 1, 2):
+        if type(qos) is not int or qos not in (0, 1, 2):  # neither true nor 1.0
             self._say(where, "qos", f"must be 0, 1 or 2, not {qos!r}")
         wanted = self._checked_filter(row, where)
         handler = self._checked_delivery(row, where)

@@ -305,16 +305,16 @@ class Client(Readers, Administration, Watching):
 
     async def _check_durability(self, topic: str, durability: Durability | str) -> None:
         wanted = check_level(durability)
-        can = self._opened().capabilities
+        try:
+            policy = (await self.describe_topic(topic))["policy"]
+        except UnknownTopic:  # this publish creates it
+            policy = {}
+        can = self._opened().capabilities  # as the server that just answered has them
         if not satisfies(can.durability, wanted):
             raise Unsupported(
                 f"durability {wanted.value!r} is more than {can.scheme}: URLs give: they confirm "
                 f"at {can.durability.value!r}"
             )
-        try:
-            policy = (await self.describe_topic(topic))["policy"]
-        except UnknownTopic:  # this publish creates it
-            policy = {}
         given = weaker(can.durability, Durability(policy.get("durability", Durability.SYNCED)))
         if not satisfies(given, wanted):
             raise Unsupported(

@@ -3,11 +3,18 @@
 `source` and `type` are headers, `data` is the body, and its content type tells how to read it:
 text, a JSON value, or bytes. Where a URL keeps no given ids, the id is a header too. A URL whose
 messages are bodies only (MQTT 3.1.1) carries the event as JSON, as CloudEvents 1.0 writes it.
+
+CloudEvents 1.0 of other programs are read in both their forms, on every URL: attributes in headers
+(`ce_id` as on Kafka, `ce-id` as over HTTP, `id` as over MQTT), or all of it in a JSON body, whose
+content type says so, or which has no headers at all.
 """
 
 import json
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import unquote
+from uuid import uuid4
 
 import msgspec
 
@@ -16,6 +23,8 @@ from penstock.vocabulary.errors import InvalidArgument
 
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
+BYTES: Final = "application/octet-stream"
+STRUCTURED: Final = "application/cloudevents+json"
 SPECVERSION: Final = "1.0"
 
 
@@ -55,14 +64,28 @@ def fields_of(event: Event, *, has_ids: bool, has_headers: bool) -> dict[str, An
 def event_of(message: ReceivedMessage) -> Event:
     """The event a message carries; of another program's message, what can be known."""
     headers, body = message.headers, message.body
-    if not headers and body:
+    content_type = _media(headers.get("content-type", ""))
+    if body and (content_type == STRUCTURED or not headers):
         found = _from_structured(body)
         if found is not None:
             return found
+    told = _attributes(headers)
     return Event(
-        headers.get("id") or message.id, headers.get("source", ""), headers.get("type", ""),
-        _data(body, headers.get("content-type", "")),
+        told.get("id") or message.id, told.get("source", ""), told.get("type", ""),
+        _data(body, content_type),
     )  # fmt: skip
+
+
+def _attributes(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """What the headers say of an event: their own names, or those of a binding of CloudEvents."""
+    found: dict[str, str] = {}
+    for name, value in headers.items():
+        start, attribute = name[:3].lower(), name[3:].lower()
+        if start == "ce_":
+            found[attribute] = value
+        elif start == "ce-":  # HTTP, whose headers are ASCII
+            found[attribute] = unquote(value)
+    return found if found.get("specversion") == SPECVERSION else headers
 
 
 def _body(data: Any) -> tuple[bytes | None, str]:
@@ -71,21 +94,27 @@ def _body(data: Any) -> tuple[bytes | None, str]:
     if isinstance(data, str):
         return data.encode(), TEXT
     if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data), ""
+        return bytes(data), BYTES
     try:
         return msgspec.json.encode(data), JSON
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"Event.data cannot be written as JSON: {error}") from error
 
 
-def _data(body: bytes | None, content_type: str) -> Any:
+def _media(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _data(body: bytes | None, media: str) -> Any:
     if body is None:
         return None
-    if content_type.partition(";")[0].strip() == JSON:
+    if media == JSON or media.endswith("+json"):
         try:
             return json.loads(body)
         except ValueError:
             return body
+    if media and not media.startswith("text/") and not media.endswith("xml"):
+        return body
     try:
         return body.decode()
     except UnicodeDecodeError:
@@ -94,7 +123,8 @@ def _data(body: bytes | None, content_type: str) -> Any:
 
 def _structured(event: Event) -> bytes:
     told: dict[str, Any] = {
-        "specversion": SPECVERSION, "id": event.id, "source": event.source, "type": event.type,
+        "specversion": SPECVERSION, "id": event.id or uuid4().hex,
+        "source": event.source, "type": event.type,
     }  # fmt: skip
     if isinstance(event.data, bytes | bytearray | memoryview):
         told["data_base64"] = b64encode(event.data).decode()

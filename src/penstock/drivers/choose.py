@@ -1,12 +1,13 @@
 """Which driver a URL means, by its scheme."""
 
 from asyncio import get_running_loop
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Final
 
-from penstock.drivers.foreign.address import Address, check_tls, parse, without_credentials
+from penstock.drivers.foreign.address import Address, check_tls, parse
 from penstock.drivers.port import Driver
+from penstock.drivers.spelling import hint_of
+from penstock.vocabulary.credentials import without_credentials
 from penstock.vocabulary.errors import InvalidArgument
 
 EMBEDDED: Final = ("file", "memory")
@@ -29,12 +30,7 @@ def check_url(url: str) -> str:
     """Returns the scheme of a URL that can be opened. Raises InvalidArgument."""
     if not isinstance(url, str) or not url:
         raise InvalidArgument(f"a URL must be text such as 'file:./data', not {url!r}")
-    scheme, mark, rest = url.partition(":")
-    shown = without_credentials(url)
-    if not mark:
-        raise InvalidArgument(
-            f"{url!r} is not a URL: it has no scheme; for a folder write 'file:{url}'"
-        )
+    scheme, _, rest = url.partition(":")
     if scheme in FOREIGN:
         address_of(url)
         return scheme
@@ -44,12 +40,12 @@ def check_url(url: str) -> str:
         parse(url)
         return scheme
     if scheme not in EMBEDDED:
-        close = get_close_matches(scheme.lower(), [*EMBEDDED, REMOTE, *FOREIGN], n=1)
-        rest = shown.partition(":")[2]
-        hint = f"did you mean '{close[0]}:{rest}'?" if close else "use 'file:DIR' or 'memory:'"
-        raise InvalidArgument(f"unknown scheme {scheme!r} in URL {shown!r}; {hint}")
+        known = (REMOTE, *EMBEDDED, *FOREIGN)
+        raise InvalidArgument(hint_of(without_credentials(url), known))
     if "?" in rest:
-        raise InvalidArgument(f"{url!r} has options after '?', but {scheme}: URLs take none")
+        raise InvalidArgument(
+            f"{without_credentials(url)!r} has options after '?', but {scheme}: URLs take none"
+        )
     return scheme
 
 

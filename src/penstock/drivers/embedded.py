@@ -40,6 +40,7 @@ from penstock.journal.disk import FolderDisk
 from penstock.journal.memory import MemoryDisk
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.claims import Claim, Renewal
+from penstock.vocabulary.credentials import without_credentials
 from penstock.vocabulary.errors import (
     InvalidArgument,
     NotAStore,
@@ -256,7 +257,8 @@ def folder_of(url: str) -> Path:
         host, slash, rest = path[2:].partition("/")
         if host or not slash:
             raise InvalidArgument(
-                f"{url!r} names a host; write 'file:DIR', or 'file:///DIR' for an absolute folder"
+                f"{without_credentials(url)!r} names a host; write 'file:DIR', or "
+                "'file:///DIR' for an absolute folder"
             )
         path = slash + rest
     if not path or "\0" in path:

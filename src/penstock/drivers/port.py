@@ -43,6 +43,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     has_expiry: bool = False
     has_dedup: bool = False
     has_transactions: bool = False
+    can_peek_all: bool = True
+    """`peek` can go on to the end of what a topic holds."""
     has_patterns: bool = False
     """A subscription may be over a pattern of topics."""
     has_headers: bool = True

@@ -22,6 +22,7 @@ from penstock.pipeline.datasets.dataset import Dataset
 from penstock.pipeline.refusals import BadPipelineFile
 from penstock.pipeline.repositories.choose import table_folder
 from penstock.vocabulary import names
+from penstock.vocabulary.credentials import HIDDEN, without_credentials
 from penstock.vocabulary.errors import PenstockError
 
 ROWS_DEFAULT: Final = 200_000
@@ -79,9 +80,7 @@ class Pipeline(NamedTuple):
     @property
     def source(self) -> str:
         """As the file has it, without credentials: it is written down and shown."""
-        scheme, mark, rest = self.settings.source.partition("://")
-        authority, slash, path = rest.partition("/")
-        return f"{scheme}{mark}{authority.rpartition('@')[2]}{slash}{path}"
+        return without_credentials(self.settings.source).replace(f"{HIDDEN}@", "", 1)
 
     def folders(self) -> list[str]:
         """Where the tables lie."""
@@ -162,7 +161,7 @@ def _source(where: str, text: str) -> tuple[str, str]:
     url, slash, topic = plain.rpartition("/")
     if not slash or not url or not topic or url.endswith(("/", ":")):
         raise BadPipelineFile(
-            f"{where}, key source: {text!r} must be a broker and a topic, as "
+            f"{where}, key source: {without_credentials(text)!r} must be a broker and a topic, as "
             "file:./data/monitoring.pms"
         )
     _asked(where, "source", names.check_topic, topic)

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.bench import child, compare
+from penstock.cli.bench import child, compare, places
 from penstock.cli.bench.compare import Turn
 from penstock.cli.bench.plan import Plan
 
@@ -26,9 +26,12 @@ def test_everybody_gets_the_same_work(tmp_path: Path, monkeypatch: pytest.Monkey
         asked.append((name, plan.url, plan.batch))
         return {"about": {}}
 
+    reached: list[str] = []
     monkeypatch.setattr(child, "run", run)
+    monkeypatch.setattr(places, "check_reached", lambda place: reached.append(place.name))
     plan = Plan(folder=str(tmp_path), batch=7)
     turns = list(compare.run("callers", ["memory:", "redis://h"], plan, 2))
+    assert reached == ["memory:", "redis://h"]
     assert asked == [
         ("load-callers", "memory:bench", 7),
         ("load-callers", "redis://h", 7),

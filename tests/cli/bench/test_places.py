@@ -1,3 +1,4 @@
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from penstock.cli.bench import places
 from penstock.cli.bench.places import OurServer
 from penstock.cli.bench.plan import Plan
 from penstock.cli.parser import BadUsage
+from penstock.vocabulary.errors import Unavailable
 from tests.servers.fixtures import available
 
 
@@ -68,3 +70,17 @@ def test_others_are_started_from_the_cache(url: str, durability: str, tmp_path: 
         return lambda: None
 
     available(start)
+
+
+def test_a_foreign_server_that_is_not_there_is_told_before_anything_is_measured(
+    tmp_path: Path,
+) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"redis://u:secret@127.0.0.1:{unused.getsockname()[1]}?connect_s=0.1"
+        with (
+            places.opened(url, tmp_path, Plan()) as place,
+            pytest.raises(Unavailable, match="could not be reached") as raised,
+        ):
+            places.check_reached(place)
+    assert "secret" not in f"{raised.value} {place.name}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.drivers.foreign.address import Address, check_tls, parse, without_credentials
+from penstock.drivers.foreign.address import Address, check_tls, parse, place_of
 from penstock.vocabulary.errors import InvalidArgument
 
 OPTIONS: dict[str, type] = {"replicas": int, "name": str}
@@ -24,9 +24,12 @@ def test_the_parts_of_a_url() -> None:
 def test_credentials_are_never_printed() -> None:
     found = read("nats://me:secret@h1")
     assert "secret" not in f"{found} {found!r} {found.text}"
-    assert without_credentials("nats://me:secret@h/x?y") == "nats://***@h/x?y"
-    assert without_credentials("nats://h/x@y") == "nats://h/x@y"
-    assert without_credentials("file:x@y") == "file:x@y"
+    assert "secret" not in parse("redis://user:6379/secret@h", 6379, {}).text
+
+
+def test_brokers_are_told_apart_by_all_but_their_users() -> None:
+    assert place_of("mqtt://u:p@h1?hold=a@b") == "mqtt://***@h1?hold=a@b"
+    assert place_of("mqtt://h1?hold=a@b") != place_of("mqtt://h2?hold=a@b")
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,10 @@ def test_credentials_are_never_printed() -> None:
         ("nats://h1,,h2", "an empty host"),
         ("nats://me:secret@h:99999", "wrong port '99999'"),
         ("nats://h:x", "wrong port 'x'"),
+        ("nats://me:sec/secret@h", "write / as %2F"),
+        ("nats://me:sec?secret@h", "write / as %2F"),
+        ("nats:me:secret@h", "'nats:***@h' has no '//'"),
+        ("pubsub://", "names no project: write 'pubsub://PROJECT'"),
         ("nats://me:secret@h?replica=3", "no option 'replica'; did you mean 'replicas'"),
         ("nats://h?zzzzzz=3", "known: connect_s"),
         ("nats://h?replicas=0", "above 0, not '0'"),

@@ -9,8 +9,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._group import ListConsumerGroupsResult
 
-from penstock.drivers.kafka.link import Sending, code_of, sdk_log, translated
+import penstock
+from penstock.drivers.foreign.address import parse
+from penstock.drivers.kafka.link import NOBODY, Link, Sending, code_of, sdk_log, translated
 from penstock.drivers.kafka.records import Record
+from penstock.drivers.kafka.settings import settings_of
+from penstock.drivers.reasons import UNKNOWN_HOST
 from penstock.vocabulary.errors import (
     AccessRefused,
     InvalidName,
@@ -163,3 +167,38 @@ def test_failed_connections_are_no_errors_of_the_library(caplog: pytest.LogCaptu
     with caplog.at_level("INFO", "penstock"):
         sdk_log.error(failed)
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [("INFO", failed)]
+
+
+def test_a_topic_that_kafka_keeps_for_itself_is_named(kafka_server: Cluster) -> None:
+    async def scenario() -> None:
+        async with penstock.connect(f"kafka://{kafka_server.bootstrap}?topics=1:1") as client:
+            await client.create_subscription(unique("t"), "one")  # makes the topic of groups
+            with pytest.raises(InvalidName, match=r"'__consumer_offsets'.*keeps the topic for"):
+                await client.publish("__consumer_offsets", b"x")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "why"),
+    [
+        (KafkaError._RESOLVE, "h:9092/bootstrap: Failed to resolve 'h:9092'", UNKNOWN_HOST),
+        (KafkaError._TRANSPORT, "h:9: Connect to ipv4#::1 failed: Connection refused (after 0ms)",
+         "connection refused"),
+        (KafkaError._TRANSPORT, "h:9/bootstrap: odd", NOBODY),
+    ],
+)  # fmt: skip
+def test_a_cluster_that_never_answered_says_why(code: int, said: str, why: str) -> None:
+    async def scenario() -> None:
+        link = Link(settings_of(parse("kafka://127.0.0.1:9", 9092, {})))
+        try:
+            link._heard(KafkaError(code, said))
+            link._heard(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+            late: Future[None] = Future()
+            late.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+            with pytest.raises(Unavailable, match=f"kafka://127.0.0.1:9: {why}$"):
+                await link.ask(late)
+        finally:
+            await link.close()
+
+    asyncio.run(scenario())

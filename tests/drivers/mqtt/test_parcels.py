@@ -35,6 +35,7 @@ def test_what_is_nearly_over_has_a_second_left() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
+        ({"is_given": True}, "an id"),
         ({"headers": {"a": "b"}}, "headers"),
         ({"key": "k"}, "a key"),
         ({"body": None}, "an absent body"),
@@ -51,10 +52,10 @@ def test_version_3_refuses_what_is_no_body(fields: dict[str, Any], said: str) ->
         packed("t", [plain, letter], 4, 1, 1, is_retained=False)
 
 
-def test_a_given_id_is_refused() -> None:
-    letter = Letter(body=b"x", id="i", is_given=True)
-    with pytest.raises(Unsupported, match="mqtt: URLs cannot store a given id once"):
-        packed("t", [letter], 5, 1, 1, is_retained=False)
+def test_a_given_id_travels() -> None:
+    letter = Letter(body=b"x", id="i", is_given=True, published_at=7)
+    [packet] = packed("t", [letter], 5, 1, 1, is_retained=False)
+    assert (back(packet).id, back(packet).published_at) == ("i", 7)
 
 
 def test_messages_of_other_programs_are_taken_as_they_are() -> None:

@@ -85,7 +85,10 @@ def test_without_its_file_or_for_a_user_with_few_rights_the_level_is_told_too(
 
 
 def test_wrong_urls_are_refused_by_name() -> None:
-    for url, said in (("redis://a,b", "several hosts"), ("redis://h/x", "database is a number")):
+    for url, said in (
+        ("redis://a,b", "several hosts"),
+        ("redis://h/x", "the number of a database"),
+    ):
         with pytest.raises(InvalidArgument, match=said):
             asyncio.run(connect(parse(url, 6379, {})))
 

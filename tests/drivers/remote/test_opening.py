@@ -1,6 +1,7 @@
 """Making connections: the first one in time, the later ones for as long as it takes."""
 
 import asyncio
+import socket
 from contextlib import suppress
 from typing import Any
 
@@ -111,3 +112,43 @@ def test_a_client_that_is_cancelled_while_it_connects_leaves_nothing() -> None:
     with Served() as served:
         asyncio.run(scenario(served))
         assert not served.listener.connections
+
+
+@pytest.mark.parametrize(
+    ("greeting", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it speaks HTTP"),
+        (b"ERROR unknown command\r\n", "it speaks a protocol of text lines"),
+        (b'INFO {"server_id":"x"}\r\n', "it speaks the protocol of NATS"),
+        (b"\xff\x00\xfe\x01" * 8, "it speaks another protocol"),
+    ],
+)
+def test_a_server_of_another_kind_is_named_and_not_tried_again(greeting: bytes, said: str) -> None:
+    visits: list[None] = []
+
+    async def scenario() -> None:
+        async def greet(_reader: Any, writer: Any) -> None:
+            visits.append(None)
+            writer.write(greeting)
+            await writer.drain()
+            writer.close()
+
+        async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(Unavailable, match=said):
+                await open_remote(f"penstock://127.0.0.1:{port}", asyncio.get_running_loop())
+
+    asyncio.run(scenario())
+    assert len(visits) == 1
+
+
+def test_nobody_there_is_said_in_words() -> None:
+    async def scenario() -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            url = f"penstock://127.0.0.1:{unused.getsockname()[1]}?connect_timeout_s=0.1"
+            with pytest.raises(Unavailable, match=r"connection refused; .* gives up") as raised:
+                await open_remote(url, asyncio.get_running_loop())
+        assert "('127" not in str(raised.value)
+
+    asyncio.run(scenario())

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.cli.bench.plan import Plan
-from penstock.vocabulary.errors import PenstockError
+from penstock.vocabulary.errors import PenstockError, catalogue
 
 FUNCTIONS: Final = {
     "publish": "publish:publish",
@@ -79,7 +79,7 @@ def start(name: str, plan: Plan) -> subprocess.Popen[bytes]:
 
 
 def run(name: str, plan: Plan, tick: Callable[[], None] | None = None) -> dict[str, Any]:
-    """Measures in a child and returns its figures. Raises Failed."""
+    """Measures in a child and returns its figures. Raises Failed, and what the child met."""
     with start(name, plan) as process:
         try:
             answer, words = _listen(process, tick or _nothing)
@@ -87,9 +87,24 @@ def run(name: str, plan: Plan, tick: Callable[[], None] | None = None) -> dict[s
             process.kill()
     if process.returncode:
         last = words.decode(errors="replace").strip().splitlines() or ["no word"]
-        raise Failed(f"the measurement {name!r} ended early: {last[-1]}")
+        raise _met(last[-1]) or Failed(f"the measurement {name!r} ended early: {last[-1]}")
     found: dict[str, Any] = msgspec.json.decode(answer.splitlines()[-1])
     return found
+
+
+class _Told(msgspec.Struct):
+    """An error of ours, as a child tells it in its last line."""
+
+    code: str
+    text: str
+
+
+def _met(line: str) -> PenstockError | None:
+    """The error a child met, such as a broker that cannot be reached."""
+    with suppress(msgspec.DecodeError):
+        told = msgspec.json.decode(line, type=_Told)
+        return catalogue().get(told.code, Failed)(told.text)
+    return None
 
 
 def _listen(process: subprocess.Popen[bytes], tick: Callable[[], None]) -> tuple[bytes, bytes]:
@@ -111,6 +126,9 @@ def main(name: str, plan: Plan) -> int:
         print(msgspec.json.encode(measure(plan)).decode(), flush=True)
     except KeyboardInterrupt:
         return 130
+    except PenstockError as error:
+        print(msgspec.json.encode(_Told(error.code, error.text)).decode(), file=sys.stderr)
+        return 1
     return 0
 
 

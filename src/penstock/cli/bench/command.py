@@ -17,6 +17,7 @@ from penstock.cli.command import Command
 from penstock.cli.output import BOLD, GREEN, RED, Output, duration, number, size
 from penstock.cli.parser import BadUsage
 from penstock.cli.progress import Progress
+from penstock.vocabulary.credentials import without_credentials
 
 SECONDS: Final = 10.0
 QUICK_S: Final = 1.5
@@ -170,6 +171,7 @@ def _one(arguments: Namespace, output: Output, plan: Any) -> int:
     where = machine.describe(base)
     if output.is_json:
         shown = {**msgspec.to_builtins(plan), "folder": None}
+        shown["server"] = without_credentials(plan.server)
         output.document({"mode": arguments.mode, "plan": shown, "machine": where, **found})
     else:
         show_machine(output, where, plan)

@@ -14,6 +14,7 @@ import msgspec
 from penstock.cli.bench import child, places
 from penstock.cli.bench.figure import shown
 from penstock.cli.bench.plan import Plan
+from penstock.vocabulary.credentials import without_credentials
 
 MODES: Final = ("publish", "consume", "end-to-end", "latency", "callers", "one")
 """Work that every side can do."""
@@ -64,6 +65,8 @@ def run(
             url: stack.enter_context(places.opened(url, Path(plan.folder) / f"place-{i}", plan))
             for i, url in enumerate(urls)
         }
+        for place in ready.values():
+            places.check_reached(place)
         for number in range(rounds):
             for name in order(list(ready), number):
                 found = child.run(f"load-{mode}", ready[name].plan, tick)
@@ -71,7 +74,7 @@ def run(
                     found["server_resident_bytes"] = ready[name].server.resident_bytes()
                 if ready[name].durability:
                     found["about"]["durability"] = ready[name].durability
-                yield Turn(name, number, found)
+                yield Turn(without_credentials(name), number, found)
 
 
 def headline(mode: str, found: dict[str, Any]) -> tuple[float, str]:

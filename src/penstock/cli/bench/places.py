@@ -4,6 +4,7 @@
 `redis:always` the same with a sync before each confirmation. Everything else is used as it is.
 """
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +15,9 @@ import msgspec
 
 from penstock.cli.bench import servers
 from penstock.cli.bench.plan import Plan
-from penstock.cli.bench.side import SCHEMES, scheme_of
+from penstock.cli.bench.side import OTHERS, SCHEMES, scheme_of
 from penstock.cli.parser import BadUsage, suggestion
+from penstock.vocabulary.credentials import without_credentials
 
 SERVE: Final = "serve:"
 STARTED: Final = (SERVE, "nats:", "nats:always", "redis:", "redis:always")
@@ -62,8 +64,29 @@ def check(url: str) -> None:
     if url in STARTED or ("://" in url and scheme in SCHEMES) or scheme in {"file", "memory"}:
         return
     if scheme in {"nats", "redis", "serve"}:
-        raise BadUsage(f"{url}: a server is started here by one of {', '.join(STARTED)}")
-    raise BadUsage(f"{url}: bench measures {', '.join(SCHEMES)}; {suggestion(scheme, SCHEMES)}")
+        raise BadUsage(
+            f"{without_credentials(url)}: a server is started here by one of {', '.join(STARTED)}"
+        )
+    raise BadUsage(
+        f"{without_credentials(url)}: bench measures {', '.join(SCHEMES)}; "
+        f"{suggestion(scheme, SCHEMES)}"
+    )
+
+
+def check_reached(place: Place) -> None:
+    """Raises Unavailable, AccessRefused when a foreign server that runs elsewhere is not there.
+
+    Its side of a measurement uses the SDK alone, whose errors say neither.
+    """
+    url = place.plan.server
+    if place.server is None and scheme_of(url) in OTHERS:
+        asyncio.run(_reach(url))
+
+
+async def _reach(url: str) -> None:
+    from penstock.drivers import open_driver
+
+    await (await open_driver(url)).close()
 
 
 @contextmanager
@@ -75,7 +98,7 @@ def opened(url: str, folder: Path, plan: Plan) -> Iterator[Place]:
         server = f"file:{folder / 'store'}" if scheme == "file" else url
         if scheme == "memory":
             server = "memory:bench"
-        yield Place(url, _with(plan, folder, server))
+        yield Place(without_credentials(url), _with(plan, folder, server))
         return
     if url == SERVE:
         with servers.running(lambda _port: OurServer(folder)) as process:

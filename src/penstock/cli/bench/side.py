@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import penstock
 from penstock.cli.bench.plan import Plan
+from penstock.vocabulary.credentials import without_credentials
 from penstock.vocabulary.errors import PenstockError
 
 OURS: Final = ("file", "memory", "penstock")
@@ -84,7 +85,8 @@ def side_of(plan: Plan) -> Side:
 
 def _load(scheme: str, plan: Plan) -> Side:
     if scheme not in OTHERS:
-        raise NoSide(f"bench cannot measure {plan.url}: it knows {', '.join(SCHEMES)}")
+        shown = without_credentials(plan.url)
+        raise NoSide(f"bench cannot measure {shown}: it knows {', '.join(SCHEMES)}")
     path = Path(penstock.__file__).parents[2] / "benchmarks" / f"{scheme}_side.py"
     if not path.is_file():
         raise NoSide(

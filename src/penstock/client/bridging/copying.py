@@ -26,11 +26,12 @@ from penstock.client.bridging.sources import (
     SubscriptionSource,
 )
 from penstock.client.bridging.targets import NumberTarget, Target, UnitTarget
-from penstock.client.bridging.verify import Expected, Verified
+from penstock.client.bridging.verify import Verified
 from penstock.client.bridging.verifying import Proof
 from penstock.client.client import Client, connect
-from penstock.drivers.foreign.address import without_credentials
+from penstock.drivers.foreign.address import place_of
 from penstock.vocabulary import names
+from penstock.vocabulary.credentials import without_credentials
 from penstock.vocabulary.errors import (
     InvalidArgument,
     PenstockError,
@@ -113,7 +114,7 @@ async def bridge(
     shown = [without_credentials(url) for url in (source, target)]
     if source == target and to_topic == wanted.topic:
         raise InvalidArgument("source and target are the same topic: name another with --to-topic")
-    name = wanted.subscription or default_name(shown[1], to_topic)
+    name = wanted.subscription or default_name(place_of(target), to_topic)
     names.check_subscription(name)
     found = Bridged(shown[0], shown[1], wanted.topic, to_topic, name)
     ending = ending or Ending(follows=wanted.follow)
@@ -146,12 +147,13 @@ async def _once(
         identity = await comes.open()
         async with connect(target, publisher=f"bridge/{identity}") as goal:
             goes = _target(goal, found.to_topic)
+            proof = Proof(origin, goal, wanted, found.subscription, comes)
+            proof.check()
             await _make_topic(origin, goal, wanted.topic, found.to_topic)
             await goes.open(identity)
-            proof = Proof(origin, goal, wanted, found.subscription, comes)
             await proof.begin()
             try:
-                await _copy(comes, goes, goal, wanted, found, ending, told, proof.expected)
+                await _copy(comes, goes, goal, wanted, found, ending, told, proof)
             except BaseException:
                 with suppress(PenstockError):
                     await comes.close()  # what is safe so far is noted
@@ -187,14 +189,14 @@ async def _make_topic(source: Client, target: Client, topic: str, to_topic: str)
 
 def guarantee(target: Target, client: Client, *, has_numbers: bool | None) -> str:
     """How often a message may be in the target."""
-    if isinstance(target, UnitTarget) and has_numbers is not False:
+    if isinstance(target, UnitTarget) and has_numbers:
         return EXACTLY_ONCE
     return ONCE_FOR_A_WHILE if client.capabilities.has_dedup else AT_LEAST_ONCE
 
 
 async def _copy(
     comes: Source, goes: Target, goal: Client, wanted: Wanted, found: Bridged, ending: Ending,
-    told: Told, expected: Expected | None,
+    told: Told, proof: Proof,
 ) -> None:  # fmt: skip
     without = check_without(wanted.without)
     wall = goal._opened()  # noqa: SLF001 - a part of the client
@@ -207,8 +209,7 @@ async def _copy(
         found.bytes += portion.size
         if not found.guarantee:
             found.guarantee = guarantee(goes, goal, has_numbers=comes.has_numbers)
-        if expected is not None:
-            expected.add(portion)  # a source that cannot be read again
+        proof.copied(portion)
         told(found)
         await asyncio.sleep(0)
 

@@ -20,7 +20,7 @@ from penstock.client.bridging.portion import Portion, picked
 from penstock.client.client import Client
 from penstock.client.deliveries import Deliveries
 from penstock.client.reader import Reader
-from penstock.drivers.foreign.address import without_credentials
+from penstock.drivers.foreign.address import place_of
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import (
     AckRefused,
@@ -167,7 +167,7 @@ class SubscriptionSource:
             self._topic, self._name, kind=Kind.SHARED, credit=2 * self._batch,
             retry=Retry(max_attempts=None),
         )  # fmt: skip
-        url = without_credentials(self._client.url)
+        url = place_of(self._client.url)
         return xxh3_64_hexdigest(f"{url} {self._topic} {self._name}".encode())
 
     async def portions(self, done: Done, ending: Ending) -> AsyncIterator[Portion]:

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
+
 from penstock.batch import encode_columns, encode_one
 from penstock.batch.frame import Frame
 from penstock.batch.view import Batch
@@ -20,6 +22,7 @@ from penstock.client.client import Client
 from penstock.client.packing import partition_of
 from penstock.client.publisher import Publisher, Route, named_id
 from penstock.client.receipts import Parcel
+from penstock.drivers.port import Capabilities
 from penstock.vocabulary import names
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import (
@@ -65,23 +68,25 @@ class UnitTarget:
 
     async def store(self, portion: Portion) -> int:
         """Stores all of it and its position as one; returns how many were new."""
-        if portion.numbers is None:
+        if is_by_id(portion, self._client.capabilities):
             return await publish_by_id(self._client, self._topic, portion)
         if not portion.count:
             return 0
         done = self.done.copy()
         if portion.end:
             done.add(portion.partition, portion.start, portion.end)
-        for number in portion.numbers if not portion.end else ():
+        for number in portion.numbers if portion.numbers and not portion.end else ():
             done.add(portion.partition, number, number + 1)
         publisher = self._client._publishing()  # noqa: SLF001
         for _ in range(TRIES_MAX):
             route = publisher.route(self._topic)
-            note = Message(key=self._identity, body=done.encoded())
             loads = [(route, parcel) for parcel in _parcels(portion, route)]
+            if portion.numbers is not None:
+                note = Message(key=self._identity, body=done.encoded())
+                loads.append(self._load(publisher, POSITIONS, note))
             try:
                 await publisher.room()
-                await _committed(publisher, [*loads, self._load(publisher, POSITIONS, note)])
+                await _committed(publisher, loads)
                 self.done = done
                 return portion.count
             except StaleMap:
@@ -111,6 +116,8 @@ class NumberTarget:
         self._client = client
         self._topic = topic
         self._identity = ""
+        self._sent = 0
+        """Messages of a source without numbers so far, which get numbers here."""
         self.done = Done()
 
     async def open(self, identity: str) -> None:
@@ -119,8 +126,11 @@ class NumberTarget:
 
     async def store(self, portion: Portion) -> int:
         """Stores all of it; returns how many were new, as far as the target can tell."""
-        if portion.numbers is None:
+        if is_by_id(portion, self._client.capabilities):
             return await publish_by_id(self._client, self._topic, portion)
+        if portion.numbers is None:
+            portion = self._numbered(portion)
+        assert portion.numbers is not None
         publisher = self._client._publishing()  # noqa: SLF001 - a part of the client
         id = named_id(f"bridge/{self._identity}/{portion.partition}")
         flying: list[tuple[int, Future[Any]]] = []
@@ -148,22 +158,43 @@ class NumberTarget:
             raise failure
         return new
 
+    def _numbered(self, portion: Portion) -> Portion:
+        """A broker that knows no ids knows no numbers either: any will do."""
+        numbers = list(range(self._sent, self._sent + portion.count))
+        self._sent += portion.count
+        return msgspec.structs.replace(portion, numbers=numbers)
+
 
 Target = UnitTarget | NumberTarget
 
 
-async def publish_by_id(client: Client, topic: str, portion: Portion) -> int:
-    """Stores messages of a source without numbers: the target may know their ids."""
+def is_by_id(portion: Portion, can: Capabilities) -> bool:
+    """True when the target tells by their ids what it has: the source numbers nothing."""
+    return portion.numbers is None and can.has_dedup
+
+
+def with_times_in_headers(portion: Portion) -> Portion:
+    """The messages as `publish_by_id` stores them: a header says when each was first published."""
     columns = portion.columns
-    times, ids = columns.published_at or (), columns.ids or ()
+    times = columns.published_at or [0] * portion.count
+    headers: list[Any] = [
+        {PUBLISHED_AT: str(times[at]), **((columns.headers[at] if columns.headers else None) or {})}
+        for at in range(portion.count)
+    ]
+    told = msgspec.structs.replace(columns, headers=headers, published_at=None)
+    return msgspec.structs.replace(portion, columns=told)
+
+
+async def publish_by_id(client: Client, topic: str, portion: Portion) -> int:
+    """Stores messages of a source without numbers: the target knows their ids for a while."""
+    columns = with_times_in_headers(portion).columns
+    ids, headers = columns.ids or (), columns.headers or ()
     messages: list[Message] = []
     for at, body in enumerate(columns.bodies):
-        headers = dict((columns.headers[at] if columns.headers else None) or {})
-        headers.setdefault(PUBLISHED_AT, str(times[at]))
         messages.append(
             Message(
-                body=body, key=columns.keys[at] if columns.keys else None, headers=headers,
-                id=ids[at] if client.capabilities.has_dedup else None,
+                body=body, key=columns.keys[at] if columns.keys else None, headers=headers[at],
+                id=ids[at],
                 priority=columns.priorities[at] if columns.priorities else 0,
                 deliver_at=_seconds(columns.deliver_at, at),
                 expires_at=_seconds(columns.expires_at, at),

@@ -62,6 +62,8 @@ class Expected:
     """What the source holds. `add` it all, then `see` what the target holds, then `outcome`."""
 
     def __init__(self) -> None:
+        self.has_times = True
+        """`published_at` is compared; False where a header of the copies says it instead."""
         self._left: dict[int, int | list[int]] = {}
         """Digest → rank, or ranks where the source holds the same more than once."""
         self._known: set[int] = set()
@@ -82,11 +84,22 @@ class Expected:
         """Messages of the source."""
         return len(self._ids)
 
+    def lacks(self, portion: Portion) -> list[int]:
+        """Which of these messages were not added yet."""
+        rows = rows_of(portion.columns, has_times=self.has_times)
+        seen: set[int] = set()
+        found: list[int] = []
+        for at, (_, digest, _) in enumerate(rows):
+            if digest not in self._left and digest not in seen:
+                found.append(at)
+            seen.add(digest)
+        return found
+
     def add(self, portion: Portion) -> None:
         """Messages of the source, as they are to be in the target."""
         numbers = portion.numbers or [-1] * portion.count
         keys = portion.columns.keys or [None] * portion.count
-        for at, (id, digest, _) in enumerate(rows_of(portion.columns)):
+        for at, (id, digest, _) in enumerate(rows_of(portion.columns, has_times=self.has_times)):
             rank = len(self._ids)
             self._ids.append(id)
             self._rows.append(digest)
@@ -105,7 +118,7 @@ class Expected:
         if self._ranks is None:
             self._ranks = {id: rank for rank, id in reversed(list(enumerate(self._ids)))}
             self._known = set(self._left)
-        for id, digest, row in rows_of(columns):
+        for id, digest, row in rows_of(columns, has_times=self.has_times):
             ranks = self._left.pop(digest, None)
             if ranks is None:
                 self._see_odd(id, digest, row)
@@ -160,12 +173,16 @@ class Expected:
         return verified, row
 
 
-def rows_of(columns: Columns) -> list[tuple[str, int, tuple[Any, ...]]]:
-    """(id, digest, values) of each message."""
+def rows_of(
+    columns: Columns, *, has_times: bool = True
+) -> list[tuple[str, int, tuple[Any, ...]]]:  # fmt: skip
+    """(id, digest, values) of each message; without times, those of their publish count as 0."""
     count = len(columns.bodies)
     listed: list[Any] = []
     for name in _COMPARED:
         values = getattr(columns, name)
+        if name == _COMPARED[-1] and not has_times:
+            values = None
         usual = 0 if name in _COMPARED[4:] else None
         listed.append([usual] * count if values is None else values)
     listed[2] = [headers or None for headers in listed[2]]

@@ -13,6 +13,7 @@ import msgspec
 from penstock.batch.frame import gather
 from penstock.client.bridging.portion import Portion, check_without, fit, picked
 from penstock.client.bridging.sources import ReaderSource, Source
+from penstock.client.bridging.targets import is_by_id, with_times_in_headers
 from penstock.client.bridging.verify import (
     Expected,
     Verified,
@@ -22,7 +23,7 @@ from penstock.client.bridging.verify import (
 )
 from penstock.client.client import Client
 from penstock.client.reader import Reader
-from penstock.vocabulary.errors import PenstockError, UnknownSubscription
+from penstock.vocabulary.errors import PenstockError, UnknownSubscription, Unsupported
 
 if TYPE_CHECKING:
     from penstock.client.bridging.copying import Wanted
@@ -41,8 +42,17 @@ class Proof:
         self._has_reader = isinstance(comes, ReaderSource)
         self._reader: Reader | None = None
         self._without = check_without(wanted.without)
-        self.expected: Expected | None = None
+        self._expected: Expected | None = None
         """Told of what is copied, when the source cannot be read again."""
+
+    def check(self) -> None:
+        """Raises Unsupported when the target cannot be looked at."""
+        can = self._target.capabilities
+        if self._wanted.verify and not can.can_peek_all:
+            raise Unsupported(
+                f"--verify looks at everything the target holds, which {can.scheme}: URLs cannot "
+                "show: nothing was copied; leave --verify out"
+            )
 
     async def begin(self) -> None:
         """From now on the source keeps what it holds, until the end."""
@@ -54,7 +64,7 @@ class Proof:
         if self._has_reader:
             self._reader = await self._open(topic)
         else:
-            self.expected = Expected()
+            self._expected = Expected()
 
     async def _is_left(self, topic: str) -> bool:
         rows = await self._source.subscriptions(topic)
@@ -64,10 +74,21 @@ class Proof:
         owner = f"bridge-verify/{os.urandom(6).hex()}"
         return await self._source.reader(topic, self._name, owner=owner)
 
+    def copied(self, portion: Portion) -> None:
+        """These are in the target."""
+        if self._expected is None:
+            return
+        if is_by_id(portion, self._target.capabilities):
+            portion = with_times_in_headers(portion)
+            self._expected.has_times = False
+            # What the source handed out twice is there once: the target knew its id.
+            portion = picked(portion, self._expected.lacks(portion))
+        self._expected.add(portion)
+
     async def end(self, to_topic: str) -> Verified:
         """Compares, and lets the source go."""
         try:
-            expected = self.expected or await self._read_source()
+            expected = self._expected or await self._read_source()
             await read_target(self._target, to_topic, expected)
             verified, row = expected.outcome()
             return await self._with_fields(verified, row)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
+from penstock.vocabulary.credentials import HIDDEN, without_credentials
 from penstock.vocabulary.errors import InvalidArgument
 
-HIDDEN: Final = "***"
 PORT_MAX: Final = 65_535
 NUMBER_MAX: Final = 1_000_000_000
 COMMON: Final[Mapping[str, type]] = {
@@ -28,6 +28,8 @@ COMMON: Final[Mapping[str, type]] = {
 TLS_FILES: Final = ("tls_ca", "tls_cert", "tls_key")
 TLS_SCHEMES: Final[Mapping[str, str]] = {"rediss": "redis"}
 """Schemes that mean TLS, and those that do not."""
+PLACES: Final[Mapping[str, str]] = {"pubsub": "PROJECT"}
+"""What stands behind `//`, where it is no host."""
 CONNECT_S_DEFAULT: Final = 10.0
 PUBLISH_S_DEFAULT: Final = 30.0
 _BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -50,7 +52,7 @@ class Address(NamedTuple):
     def text(self) -> str:
         """The URL without credentials, for people."""
         listed = ",".join(f"{host}:{port}" if port else host for host, port in self.hosts)
-        return f"{self.scheme}://{listed}{self.path}"
+        return without_credentials(f"{self.scheme}://{listed}{self.path}")
 
     @property
     def connect_s(self) -> float:
@@ -91,8 +93,11 @@ def check_tls(address: Address) -> None:
                                   f"{options[name]!r}")  # fmt: skip
 
 
-def without_credentials(url: str) -> str:
-    """A URL as it may be printed."""
+def place_of(url: str) -> str:
+    """What tells one broker from another: a URL without who signs in.
+
+    For digests, not for people: what is shown goes through `without_credentials`, which hides more.
+    """
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url
@@ -107,13 +112,36 @@ def parse(url: str, port: int, options: Mapping[str, type]) -> Address:
     scheme, mark, rest = url.partition("://")
     if not mark:
         name = url.partition(":")[0]
-        raise InvalidArgument(f"{shown!r} has no '//': write '{name}://HOST'")
+        place = PLACES.get(name, "HOST")
+        raise InvalidArgument(f"{shown!r} has no '//': write '{name}://{place}'")
+    try:
+        return _parse(scheme, rest, port, {**COMMON, **options}, shown)
+    except InvalidArgument:
+        if not _is_ambiguous(shown, rest):
+            raise
+        # What is wrong may be a part of a password that was taken for a host or an option.
+        raise InvalidArgument(
+            f"{shown!r} cannot be read: in a user or a password, write / as %2F, ? as %3F, "
+            "# as %23, @ as %40 and % as %25"
+        ) from None
+
+
+def _is_ambiguous(shown: str, rest: str) -> bool:
+    """True when an `@` stands behind the first / or ?, and nobody knows why."""
+    _, _, tail = _cut(rest)
+    return "@" in tail and f"{HIDDEN}@" in shown
+
+
+def _parse(
+    scheme: str, rest: str, port: int, options: Mapping[str, type], shown: str
+) -> Address:  # fmt: skip
     authority, slash, tail = _cut(rest)
     credentials, at, listed = authority.rpartition("@")
     user, colon, password = credentials.partition(":")
     hosts = tuple(_host(each, port, shown) for each in listed.split(",")) if listed else ()
     if not hosts:
-        raise InvalidArgument(f"{shown!r} names no host: write '{scheme}://HOST'")
+        place = PLACES.get(scheme, "HOST")
+        raise InvalidArgument(f"{shown!r} names no {place.lower()}: write '{scheme}://{place}'")
     path, _, query = (slash + tail).partition("?")
     return Address(
         scheme,
@@ -121,7 +149,7 @@ def parse(url: str, port: int, options: Mapping[str, type]) -> Address:
         unquote(user) if at and user else None,
         unquote(password) if colon else None,
         path,
-        _options(query, {**COMMON, **options}, shown, scheme),
+        _options(query, options, shown, scheme),
     )
 
 

@@ -17,6 +17,7 @@ from penstock.drivers.foreign.lanes import Bundle, Lanes
 from penstock.drivers.foreign.native_following import NativeFollowing
 from penstock.drivers.foreign.office import Office
 from penstock.drivers.foreign.plain import batch_letters
+from penstock.drivers.foreign.reaching import reach
 from penstock.drivers.foreign.units import Acks, UnitCarrier, Units
 from penstock.drivers.port import Answer, Attachment, Capabilities, Follower, Following, Sink
 from penstock.vocabulary import names
@@ -25,7 +26,6 @@ from penstock.vocabulary.errors import (
     InvalidArgument,
     SubscriptionConflict,
     TooLarge,
-    Unavailable,
     Unsupported,
 )
 from penstock.vocabulary.message import Kind
@@ -34,8 +34,6 @@ from penstock.vocabulary.requests import Request
 from penstock.vocabulary.units import UnitWish
 from penstock.vocabulary.wishes import Wish
 
-PAUSE_S_FIRST: Final = 0.05
-PAUSE_S_MAX: Final = 1.0
 HEADER_BYTES: Final = 4
 """What a header takes of a broker's largest message besides its name and value."""
 
@@ -47,21 +45,8 @@ async def open_foreign(
 
     Raises Unavailable, AccessRefused, InvalidArgument.
     """
-    loop = get_running_loop()
-    deadline = loop.time() + address.connect_s
-    pause = PAUSE_S_FIRST
-    while True:
-        try:
-            return ForeignDriver(await connect(address), loop, address.publish_s)
-        except Unavailable as error:
-            if loop.time() + pause > deadline:
-                raise Unavailable(
-                    f"{address.text} could not be reached in {address.connect_s:g} s: {error}; "
-                    "start the server or correct the URL; its option connect_s= says how long to "
-                    "try"
-                ) from error
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, PAUSE_S_MAX)
+    carrier = await reach(connect, address)
+    return ForeignDriver(carrier, get_running_loop(), address.publish_s)
 
 
 class ForeignDriver:
@@ -80,8 +65,8 @@ class ForeignDriver:
         self._units: Units | None = None
         if carrier.capabilities.has_transactions:
             self._units = Units(
-                cast("UnitCarrier", carrier), carrier.capabilities.durability, loop, publish_s,
-                self._office.ensure_topic,
+                cast("UnitCarrier", carrier), lambda: carrier.capabilities.durability, loop,
+                publish_s, self._office.ensure_topic,
             )  # fmt: skip
         self._letters_of = batch_letters if carrier.traits.takes_plain else letters_of
         self._attachments: dict[ForeignAttachment, None] = {}

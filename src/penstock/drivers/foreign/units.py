@@ -40,8 +40,8 @@ class Units:
     """The units of one client that are under way."""
 
     def __init__(
-        self, carrier: UnitCarrier, level: Durability, loop: AbstractEventLoop, patience_s: float,
-        ensure_topic: Callable[[str], Awaitable[None]],
+        self, carrier: UnitCarrier, level: Callable[[], Durability], loop: AbstractEventLoop,
+        patience_s: float, ensure_topic: Callable[[str], Awaitable[None]],
     ) -> None:  # fmt: skip
         self._carrier = carrier
         self._level = level
@@ -100,7 +100,7 @@ class Units:
 
     def _level_of(self, topic: str) -> Durability:
         carrier = self._carrier
-        return carrier.level_of(topic) if isinstance(carrier, LevelCarrier) else self._level
+        return carrier.level_of(topic) if isinstance(carrier, LevelCarrier) else self._level()
 
     async def _try(
         self, wish: UnitWish, parts: list[list[Letter]], feeds: list[tuple[Feed, list[Letter]]]

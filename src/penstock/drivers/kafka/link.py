@@ -6,6 +6,7 @@ for the deliveries of a client's producer and tells the loop once for each call 
 
 import asyncio
 import logging
+import re
 import threading
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any, Final
 from penstock.drivers.foreign.carrier import missing
 from penstock.drivers.kafka.records import Record
 from penstock.drivers.kafka.settings import Settings, client_id, producer_config
+from penstock.drivers.reasons import UNKNOWN_HOST
 from penstock.vocabulary.errors import (
     AccessRefused,
     InvalidName,
@@ -103,6 +105,9 @@ _AWAY: Final = {
     )
     if hasattr(KafkaError, name)
 }  # fmt: skip
+NOBODY: Final = "no broker answered"
+_REASON: Final = re.compile(r"failed: ([^(]+?) \(")
+"""Of `…: Connect to ipv4#127.0.0.1:9 failed: Connection refused (after 0ms in state CONNECT)`."""
 _ABOUT_CONNECTIONS: Final = ("FAIL [", "ERROR [", "GETPID [")
 _COORDINATOR_AWAY: Final = {
     KafkaError._TIMED_OUT,  # noqa: SLF001
@@ -118,6 +123,14 @@ STALE: Final = frozenset(
     if hasattr(KafkaError, name)
 )  # fmt: skip
 """The group went on without this consumer."""
+
+
+def _why_away(error: Any) -> str:
+    """Why no broker can be reached, from what the library tells of its attempts."""
+    if error.code() == KafkaError._RESOLVE:  # noqa: SLF001
+        return UNKNOWN_HOST
+    said = _REASON.search(error.str())
+    return said[1].lower() if said else ""
 
 
 def code_of(error: BaseException) -> int | None:
@@ -138,6 +151,9 @@ def translated(error: Any, where: str) -> PenstockError:
     if kind is AccessRefused:
         return AccessRefused(f"{where} refused user and password, or the rights of this user: "
                              f"{inner.name()}")  # fmt: skip
+    if kind is InvalidName:
+        return InvalidName(f"{where}: Kafka takes nothing for a topic of this name: it keeps the "
+                           f"topic for itself, or forbids the name ({inner.name()})")  # fmt: skip
     if kind is not None:
         return kind(text)
     if inner.code() in _AWAY or inner.retriable():
@@ -207,6 +223,8 @@ class Link:
         self._refusal: AccessRefused | None = None
         self.is_open = False
         """Whether the cluster has answered once."""
+        self._why_away = ""
+        """What the library said last of a cluster that has not answered yet."""
         self._tells_at = 0.0
         self.handshake = ""
         """Why the newest attempt to speak TLS failed."""
@@ -236,6 +254,8 @@ class Link:
                 self._tells_at = now + TELL_S
                 log.warning("%s: no broker can be reached; trying on", self.where)
         else:
+            if not self.is_open and error.code() in _AWAY:
+                self._why_away = _why_away(error) or self._why_away
             log.debug("%s: %s", self.where, error)
 
     async def close(self) -> None:
@@ -264,7 +284,10 @@ class Link:
         try:
             return await asyncio.wrap_future(future)
         except KafkaException as error:
-            raise self._refusal or translated(error, self.where) from error
+            found = self._refusal or translated(error, self.where)
+            if isinstance(found, Unavailable) and not self.is_open:
+                found = Unavailable(f"{self.where}: {self._why_away or NOBODY}")
+            raise found from error
 
     async def ask_group(self, call: Callable[..., Mapping[str, Any]], *args: Any) -> Any:
         """What a group's coordinator answers to a question that may be put again.

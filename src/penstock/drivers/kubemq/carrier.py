@@ -17,6 +17,7 @@ from penstock.drivers.foreign.carrier import (
     Traits,
 )
 from penstock.drivers.foreign.envelope import Letter
+from penstock.drivers.foreign.reaching import answered
 from penstock.drivers.kubemq import channels
 from penstock.drivers.kubemq.feed import KubeMqFeed
 from penstock.drivers.kubemq.service import Hand, Service
@@ -37,7 +38,7 @@ async def connect(address: Address) -> "KubeMqCarrier":
         )
     carrier = KubeMqCarrier(address)
     try:
-        await carrier.service.ping()
+        await answered(address, carrier.service.ping())
     except BaseException:
         await carrier.close()
         raise

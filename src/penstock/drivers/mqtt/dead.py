@@ -24,6 +24,7 @@ from penstock.drivers.port import Driver
 from penstock.vocabulary import names
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.claims import Claim, Refusal, Revoked
+from penstock.vocabulary.credentials import without_credentials
 from penstock.vocabulary.errors import (
     DeadLetterFull,
     InvalidArgument,
@@ -47,7 +48,9 @@ ANSWER_S: Final = 30.0
 def check_url(url: str) -> str:
     """Returns the URL of a store. Raises InvalidArgument."""
     if not url.startswith(SCHEME) or len(url) == len(SCHEME):
-        raise InvalidArgument(f"option 'dead' names a store, such as 'file:./dead', not {url!r}")
+        raise InvalidArgument(
+            f"option 'dead' names a store, such as 'file:./dead', not {without_credentials(url)!r}"
+        )
     return url
 
 

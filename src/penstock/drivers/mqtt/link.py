@@ -16,7 +16,9 @@ from typing import Any, Final, NamedTuple
 
 from penstock.drivers.foreign.address import Address
 from penstock.drivers.foreign.carrier import missing
+from penstock.drivers.foreign.reaching import silent
 from penstock.drivers.mqtt.parcels import FIVE, Incoming, Packet
+from penstock.drivers.reasons import reason_of
 from penstock.vocabulary.errors import AccessRefused, InvalidArgument, PenstockError, Unavailable
 
 try:
@@ -66,6 +68,17 @@ class Patient(paho.Client):
     alone: it would be lost with the process. Here the message is handed on at once, and answered
     when it is finished; until then the broker sends it again after every reconnect.
     """
+
+    failure = "not connected yet"
+    """Why the newest attempt failed; the SDK tells nobody."""
+
+    def reconnect(self) -> Any:
+        """One attempt. Raises OSError, ValueError."""
+        try:
+            return super().reconnect()
+        except OSError as error:
+            self.failure = reason_of(error)
+            raise
 
     def _handle_publish(self) -> Any:
         code = super()._handle_publish()
@@ -118,7 +131,7 @@ class Link:
         self._is_closed = False
         self._client = self._made(nature)
 
-    def _made(self, nature: Nature) -> paho.Client:
+    def _made(self, nature: Nature) -> Patient:
         address = self.address
         options: dict[str, Any] = {"protocol": paho.MQTTv5}
         if self.version < FIVE:
@@ -172,13 +185,17 @@ class Link:
                 properties.SessionExpiryInterval = max(1, int(wanted))
             options = {"clean_start": clean or not self.nature.is_lasting, "properties": properties}
         keepalive = int(max(1, self.address.options.get("keepalive_s", KEEPALIVE_S_DEFAULT)))
+        patience_s = min(ANSWER_S, self.address.connect_s)
         try:
+            self._client.connect_timeout = max(0.5, min(5.0, 0.9 * patience_s))
             self._client.connect_async(host, port, keepalive=keepalive, **options)
             self._client.loop_start()
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(patience_s):
                 return await self._first
-        except (TimeoutError, ValueError) as error:
-            raise Unavailable(f"{host}:{port} did not answer: {error}") from error
+        except TimeoutError as error:
+            raise silent(self.address, patience_s) from error
+        except ValueError as error:
+            raise Unavailable(f"{self.address.text}: {error}") from error
 
     async def close(self, *, ends_session: bool = False) -> None:
         """Ends the connection in good order, and its session if that is asked. Never raises."""
@@ -245,8 +262,8 @@ class Link:
             self._on_up(is_present)
 
     def _failed(self) -> None:
-        self.why_down = "nobody answers there"
-        self._fail_first(Unavailable(f"{self.address.text}: nobody answers there"))
+        self.why_down = self._client.failure
+        self._fail_first(Unavailable(f"{self.address.text}: {self.why_down}"))
 
     def _fail_first(self, error: PenstockError) -> None:
         if not self._first.done():

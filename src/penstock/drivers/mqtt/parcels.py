@@ -44,14 +44,9 @@ def packed(
     topic: str, letters: Sequence[Letter], version: int, qos: int, wall: int, *, is_retained: bool
 ) -> list[Packet]:
     """The publishes of letters. Raises Unsupported: nothing of them is sent."""
-    for letter in letters:
-        if letter.is_given:
-            raise Unsupported(
-                "mqtt: URLs cannot store a given id once: leave id= out, and put it in a header"
-            )
-        if version < FIVE:
-            _refuse_beyond_body(letter)
     if version < FIVE:
+        for letter in letters:
+            _refuse_beyond_body(letter)
         return [Packet(topic, letter.body or b"", qos, is_retained) for letter in letters]
     for letter in letters:
         letter.published_at = letter.published_at or wall
@@ -71,6 +66,7 @@ def _seconds_left(expires_at: int, wall: int) -> int | None:
 
 def _refuse_beyond_body(letter: Letter) -> None:
     asked = {
+        "an id": letter.is_given,
         "headers": bool(letter.headers),
         "a key": letter.key is not None,
         "an absent body": letter.body is None,

@@ -17,6 +17,8 @@ import msgspec
 
 from penstock.drivers.foreign.address import Address
 from penstock.drivers.foreign.carrier import missing
+from penstock.drivers.foreign.reaching import silent
+from penstock.drivers.reasons import reason_of
 from penstock.vocabulary.errors import (
     AccessRefused,
     DeadLetterFull,
@@ -163,17 +165,21 @@ class Connection:
             options["password"] = self._address.password or ""
         if self._address.has_tls:
             options["tls"] = _tls(self._address)
+        patience_s = self._address.connect_s
         servers = [f"nats://{host}:{port}" for host, port in self._address.hosts]
         try:
-            async with asyncio.timeout(CONNECT_S + 1):
+            async with asyncio.timeout(min(CONNECT_S + 1, patience_s)):
                 await self._nats.connect(
-                    servers=servers, max_reconnect_attempts=1, connect_timeout=CONNECT_S,
+                    servers=servers, max_reconnect_attempts=1,
+                    connect_timeout=min(CONNECT_S, patience_s),
                     reconnect_time_wait=RECONNECT_S, ping_interval=PING_S, max_outstanding_pings=2,
                     error_cb=self._on_error, disconnected_cb=self._on_disconnected,
                     reconnected_cb=self._on_reconnected, pending_size=64 * 1024 * 1024, **options,
                 )  # fmt: skip
         except (problems.Error, OSError, TimeoutError) as error:
             await self.close()
+            if isinstance(error, TimeoutError) and self._last_error is None:
+                raise silent(self._address, patience_s) from error
             # After a refusal the SDK says that there is no server; the reason it told before.
             raise self._translated(self._last_error or error) from error
         self._nats.options["max_reconnect_attempts"] = -1  # from now on it never gives up
@@ -200,13 +206,12 @@ class Connection:
         log.info("%s: connected again", self._address.text)
 
     def _translated(self, error: Exception) -> PenstockError:
-        said = str(error)
+        said = str(error) if not isinstance(error, OSError) else reason_of(error)
         if isinstance(error, problems.AuthorizationError) or "uthorization" in said:
             return AccessRefused(f"{self._address.text} refused user and password")
         if isinstance(error, problems.MaxPayloadError | problems.BadHeaderError):
             return InvalidArgument(f"{self._address.text}: {said}")
-        kind = type(error).__name__
-        return Unavailable(f"{self._address.text}: {said or kind}")
+        return Unavailable(f"{self._address.text}: {said or reason_of(error)}")
 
     # -- messages --------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from penstock.drivers.foreign.carrier import (
     Traits,
 )
 from penstock.drivers.foreign.envelope import Letter
+from penstock.drivers.foreign.reaching import answered
 from penstock.drivers.pubsub import names as ids
 from penstock.drivers.pubsub import settings
 from penstock.drivers.pubsub.feed import PubSubFeed
@@ -60,7 +61,7 @@ async def connect(address: Address) -> "PubSubCarrier":
         )
     carrier = PubSubCarrier(address)
     try:
-        await carrier.open()
+        await answered(address, carrier.open())
     except BaseException:
         await carrier.close()
         raise

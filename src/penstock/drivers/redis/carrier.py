@@ -25,7 +25,9 @@ from penstock.drivers.foreign.carrier import (
     missing,
 )
 from penstock.drivers.foreign.envelope import Letter
+from penstock.drivers.foreign.reaching import answered
 from penstock.drivers.port import Capabilities
+from penstock.drivers.reasons import reason_of
 from penstock.drivers.redis import keeping, scripts
 from penstock.drivers.redis.entries import (
     OWN,
@@ -43,6 +45,7 @@ from penstock.drivers.redis.entries import (
     why_of,
 )
 from penstock.drivers.redis.feed import NOBODY, RedisFeed
+from penstock.drivers.redis.level import Asking
 from penstock.drivers.redis.notes import RedisNotes
 from penstock.drivers.redis.quick import Quick
 from penstock.vocabulary.errors import (
@@ -98,7 +101,7 @@ async def connect(address: Address) -> "RedisCarrier":
         raise InvalidArgument(f"{address.text} names several hosts; redis: URLs name one server")
     carrier = RedisCarrier(address)
     try:
-        await carrier.open()
+        await answered(address, carrier.open())
     except BaseException:
         await carrier.close()
         raise
@@ -114,6 +117,7 @@ class RedisCarrier(RedisNotes):
         self.capabilities: Capabilities = capabilities.REDIS
         self._address = address
         self._options = _connection_options(address)
+        self._options["redis_connect_func"] = Asking(self._on_level).on_connect
         self.redis: Any = self.client()
         self._quick: Quick | None = None
         self._scripts: dict[str, Any] = {}
@@ -124,30 +128,24 @@ class RedisCarrier(RedisNotes):
         return aioredis.Redis(**self._options)
 
     async def open(self) -> None:
-        """Asks the server how safe it keeps what it confirms."""
-        level = await self.call(self._level)
+        """Meets the server, which tells how safe it keeps what it confirms."""
+        await self.call(self.redis.ping)
         patient = aioredis.Redis(**self._options | {"socket_timeout": None})
         self._quick = Quick(
             patient.connection_pool.make_connection, self._options["socket_timeout"],
             asyncio.get_running_loop(),
         )  # fmt: skip
-        self.capabilities = msgspec.structs.replace(capabilities.REDIS, durability=level)
+
+    def _on_level(self, level: Durability) -> None:
+        """A new connection was made: the server may be another one than before."""
+        if level is not self.capabilities.durability:
+            self.capabilities = msgspec.structs.replace(capabilities.REDIS, durability=level)
 
     async def close(self) -> None:
         if self._quick is not None:
             await self._quick.close()
         with suppress(Exception):
             await self.redis.aclose()
-
-    async def _level(self) -> Durability:
-        try:
-            found = await self.redis.config_get("append*")
-        except problems.ResponseError:  # a managed server keeps its configuration to itself
-            info = await self.redis.info("persistence")
-            return Durability.WRITTEN if info.get("aof_enabled") else Durability.MEMORY
-        if found.get("appendonly") != "yes":
-            return Durability.MEMORY
-        return Durability.SYNCED if found["appendfsync"] == "always" else Durability.WRITTEN
 
     async def call(self, work: Callable[[], Awaitable[T]]) -> T:
         """Does something with Redis; its errors become ours here, and only here."""
@@ -158,8 +156,9 @@ class RedisCarrier(RedisNotes):
 
     def _translated(self, error: Any) -> PenstockError:
         text = f"{self._address.text}: {error}"
-        if isinstance(error, OSError):
-            return Unavailable(text)
+        cause = error if isinstance(error, OSError) else error.__cause__ or error.__context__
+        if isinstance(cause, OSError):
+            return Unavailable(f"{self._address.text}: {reason_of(cause)}")
         if isinstance(error, problems.AuthenticationError | problems.NoPermissionError):
             return AccessRefused(f"{self._address.text} refused user and password, or the rights "
                                  f"of this user: {type(error).__name__}")  # fmt: skip
@@ -470,12 +469,13 @@ _ANSWERS: Final[dict[str, type[PenstockError]]] = {
 def _connection_options(address: Address) -> dict[str, Any]:
     database = address.path.strip("/")
     if database and not database.isdecimal():
-        raise InvalidArgument(f"{address.text} has the path {database!r}: a database is a number")
+        raise InvalidArgument(f"{address.text} has a path, which must be the number of a database")
     host, port = address.hosts[0]
     options: dict[str, Any] = {
         "host": host, "port": port, "db": int(database or 0), "username": address.user,
-        "password": address.password, "socket_connect_timeout": 2.0, "socket_timeout": 10.0,
-        "protocol": 2, "retry": Retry(NoBackoff(), 0),  # whoever calls knows what may be repeated
+        "password": address.password, "socket_connect_timeout": min(2.0, address.connect_s),
+        "socket_timeout": 10.0, "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),  # whoever calls knows what may be repeated
     }  # fmt: skip
     if address.has_tls:
         options["ssl"] = True

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
+from penstock.vocabulary.credentials import without_credentials
 from penstock.vocabulary.errors import InvalidArgument
 from penstock.wire.frames import PORT
 
@@ -67,6 +68,10 @@ class UnixAddress(NamedTuple):
 
 def parse(url: str) -> tuple[TcpAddress, float]:
     """The address of a `penstock:` URL, and how long to try. Raises InvalidArgument."""
+    shown = without_credentials(url)
+    if shown != url:
+        raise InvalidArgument(f"{shown!r} has an '@', and penstock: URLs have no user: write "
+                              "'penstock://HOST:8001'")  # fmt: skip
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -74,8 +79,8 @@ def parse(url: str) -> tuple[TcpAddress, float]:
         raise InvalidArgument(f"{url!r} is not a URL: {error}") from error
     if parts.scheme != "penstock" or not url.startswith("penstock://") or not host:
         raise InvalidArgument(f"{url!r} names no host; write for example 'penstock://localhost'")
-    if parts.username is not None or parts.fragment:
-        raise InvalidArgument(f"{url!r} has a user or a fragment, which mean nothing here")
+    if parts.fragment:
+        raise InvalidArgument(f"{url!r} has a fragment, which means nothing here")
     if parts.path not in {"", "/"}:
         raise InvalidArgument(
             f"{url!r} has a path; a client connects to a server, and names topics in its calls"

@@ -24,6 +24,29 @@ READS_MAX: Final = 64
 """Reads of one `poll`."""
 
 
+HEAD_BYTES: Final = 64
+"""What a server says first tells what kind of server it is."""
+_HEADS: Final = {
+    b"HTTP/": "HTTP",
+    b"INFO {": "the protocol of NATS",
+    b"-ERR": "the protocol of Redis",
+    b"SSH-": "SSH",
+}
+
+
+def spoken(head: bytes) -> str:
+    """What a server that is no Penstock server seems to speak, by its first bytes."""
+    found = next((name for start, name in _HEADS.items() if head.startswith(start)), "")
+    if not found and all(each in _TEXT for each in head):
+        found = "a protocol of text lines"
+    if not found:
+        return "it speaks another protocol"
+    return f"it speaks {found}; penstock:// URLs need the port of frames, usually 8001"
+
+
+_TEXT: Final = frozenset(b"\t\r\n") | frozenset(range(0x20, 0x7F))
+
+
 def give(answer: Callable[[Any], None], found: Any) -> None:
     """Answers whoever waits, who may have been cancelled meanwhile."""
     try:
@@ -114,7 +137,10 @@ class Link(asyncio.BufferedProtocol):
             if found is None:
                 return
             if isinstance(found, Malformed):
-                self.fail(ProtocolError(f"the server does not keep the protocol: {found.text}"))
+                said = f"the server does not keep the protocol: {found.text}"
+                if self.welcome is None:
+                    said = spoken(reader.first(HEAD_BYTES))
+                self.fail(ProtocolError(said))
                 return
             kind, flags, number, payload = found
             try:

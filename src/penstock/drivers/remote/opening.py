@@ -6,6 +6,7 @@ import random
 from asyncio import AbstractEventLoop, Task
 from typing import Final
 
+from penstock.drivers.reasons import GIVES_UP, reason_of
 from penstock.drivers.remote.address import Address, parse
 from penstock.drivers.remote.driver import RemoteDriver
 from penstock.drivers.remote.link import Link
@@ -64,18 +65,21 @@ class Connecting:
         began = self._loop.time()
         while True:
             try:
-                await self._connect()
+                await self._connect(min(timeout_s or ATTEMPT_S_MAX, ATTEMPT_S_MAX))
                 return
             except (OSError, Unavailable, ProtocolError) as error:
                 tried = self._loop.time() - began
-                if tried + self._backoff_s > timeout_s:
+                # A server of another kind stays one.
+                is_other = isinstance(error, ProtocolError)
+                if is_other or tried + self._backoff_s > timeout_s:
+                    hint = "" if is_other else "; is it running?"
                     raise Unavailable(
                         f"no Penstock server at {self._address.text}, tried for {tried:.1f} s: "
-                        f"{_reason(error)}; is it running?"
+                        f"{reason_of(error)}{hint} ({GIVES_UP})"
                     ) from error
             await self._pause()
 
-    async def _connect(self) -> None:
+    async def _connect(self, patience_s: float) -> None:
         """One attempt. Raises OSError, PenstockError."""
         link: Link | None = None
 
@@ -85,7 +89,7 @@ class Connecting:
             return link
 
         try:
-            async with asyncio.timeout(ATTEMPT_S_MAX):
+            async with asyncio.timeout(patience_s):
                 await self._address.open(self._loop, make)
                 assert link is not None
                 welcome = await link.welcomed
@@ -129,13 +133,13 @@ class Connecting:
         while not self.driver.is_closed:
             await self._pause()
             try:
-                await self._connect()
+                await self._connect(ATTEMPT_S_MAX)
                 return
             except Unsupported as error:
                 self.driver.fail(error)
                 return
             except (OSError, PenstockError) as error:
-                log.debug("%s: %s", self._address.text, _reason(error))
+                log.debug("%s: %s", self._address.text, reason_of(error))
 
     def _watch(self) -> None:
         link = self.driver.link
@@ -145,9 +149,3 @@ class Connecting:
             link.fail(Unavailable(f"the server was silent for {SILENT_S_MAX:.0f} s"))
             return
         self._watching = self._loop.call_later(WATCH_S, self._watch)
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return str(error)

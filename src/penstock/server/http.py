@@ -27,6 +27,8 @@ from penstock.wire.rest_tokens import key_of
 SWEEP_S: Final = 0.25
 IDLE_SWEEP_S: Final = 5.0
 """How often idle connections are looked for."""
+ANSWER_S: Final = 1.0
+"""At the end, so long is waited for answers that are under way."""
 
 log = logging.getLogger("penstock.server")
 
@@ -117,37 +119,50 @@ class HttpListener:
         ]
 
     def drain(self) -> None:
-        """Takes no new connections; every answer from now on is the last of its connection."""
+        """Hands out and takes in nothing new; what was pulled can still be settled.
+
+        New connections are taken, too: a client that holds messages may have none open, and
+        whoever asks for health must get an answer. Streams end; every answer is the last of its
+        connection.
+        """
         if self.is_draining or self._server is None:
             return
         self.is_draining = True
-        self._server.close()
         self.seats.wake()
         for connection in list(self.connections):
-            streams = [each for each in connection.waiting if each.is_streaming]
-            if streams or not (connection.waiting or connection.reading_since):
+            if connection.is_streaming:
                 connection.end()
 
     async def stop(self) -> None:
-        """Ends every connection. Doing so twice is harmless."""
+        """Ends every connection, after its answers if they come soon. Twice is harmless."""
         self.drain()
         if self.is_stopping or self._server is None:
             return
         self.is_stopping = True
+        self._server.close()
         if self._timer is not None:
             self._timer.cancel()
         for rounds in self._rounds:
             rounds.stop()
         for connection in list(self.connections):
+            if connection.is_streaming:
+                connection.end()
+            else:
+                connection.end_after_answers()
+        await self._all_gone(ANSWER_S)
+        for connection in list(self.connections):
             connection.abort()
-        if self.connections:
-            self._is_empty = self.loop.create_future()
-            await self._is_empty
+        await self._all_gone(None)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.seats.close()
         await self._server.wait_closed()
+
+    async def _all_gone(self, seconds: float | None) -> None:
+        if self.connections:
+            self._is_empty = self.loop.create_future()
+            await asyncio.wait([self._is_empty], timeout=seconds)
 
     def _abandon(self) -> None:
         self.seats.lose()

@@ -191,8 +191,9 @@ class Server:
         await self._all_durable(broker)
         left = self.leased()
         if left:
-            log.info("%d messages are still out after %g s; they will be delivered again unless "
-                     "their consumers come back", left, self.settings.serve.drain_s)  # fmt: skip
+            log.info("%s still out after %g s; delivered again unless the consumers come back",
+                     "1 message is" if left == 1 else f"{left} messages are",
+                     self.settings.serve.drain_s)  # fmt: skip
 
     async def _all_durable(self, broker: Broker) -> None:
         """What was decided so far is on disk, and whoever waits for that has been answered."""

@@ -139,6 +139,53 @@ def test_messages_that_make_no_sense_are_refused(
     assert code(server.post(f"{BASE}/messages", body, **headers)) == (400, "invalid-argument")
 
 
+@pytest.mark.parametrize(
+    ("query", "accept"),
+    [
+        ("max=1", "application/cloudevents+json"),
+        ("max=1&format=cloudevents", "application/json"),
+        ("max=1&format=cloudevents-binary", ""),
+    ],
+)
+def test_one_event_is_pulled_in_each_mode(server: Server, query: str, accept: str) -> None:
+    server.put(PLACE)
+    answer = server.post(f"{PLACE}/pull?{query}", accept=accept)
+    assert (answer.status, answer.body) == (204, b"")
+    server.post(f"{BASE}/messages", b"\xff\n%", penstock_key="k%C3%BC", penstock_id="1")
+    answer = server.post(f"{PLACE}/pull?{query}&wait_s=10", accept=accept)
+    if "binary" in query:
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert (answer.headers["ce-id"], answer.headers["ce-specversion"]) == ("1", "1.0")
+        assert answer.headers["ce-partitionkey"] == "k%C3%BC"
+        assert answer.body == b"\xff\n%"
+    else:
+        assert answer.headers["content-type"] == "application/cloudevents+json"
+        assert (answer.json()["id"], answer.json()["data_base64"]) == ("1", "/wol")
+    token = answer.headers["penstock-ack-token"]
+    assert server.post(f"{PLACE}/ack", {"tokens": [token]}).json() == {"acked": 1}
+
+
+def test_one_event_is_not_asked_for_with_room_for_more(server: Server) -> None:
+    server.put(PLACE)
+    answer = server.post(f"{PLACE}/pull?format=cloudevents-binary")
+    assert code(answer) == (400, "invalid-argument")
+    assert "say max=1" in answer.json()["detail"]
+    asked = server.post(f"{PLACE}/pull?max=2", accept="application/cloudevents+json")
+    assert (asked.headers["content-type"], asked.json()) == (CE_BATCH, [])
+    asked = server.post(f"{PLACE}/pull", {"format": "cloudevents-batch"})
+    assert (asked.headers["content-type"], asked.json()) == (CE_BATCH, [])
+
+
+def test_the_type_of_a_message_cannot_bring_headers_of_its_own(server: Server) -> None:
+    server.put(PLACE)
+    line = {"body": "x", "headers": {"content-type": "text/plain\r\nset-cookie: a=b"}}
+    sent = server.post(f"{BASE}/messages", line, content_type="application/x-ndjson")
+    assert sent.status == 200
+    answer = server.post(f"{PLACE}/pull?max=1&format=cloudevents-binary&wait_s=10")
+    assert "set-cookie" not in answer.headers
+    assert answer.headers["content-type"] == "text/plain%0D%0Aset-cookie: a=b"
+
+
 def test_a_body_over_the_limit_is_refused(server: Server) -> None:
     assert code(server.post(f"{BASE}/messages", b"x" * (2**20 + 1))) == (413, "content-too-large")
 

@@ -171,7 +171,8 @@ CLOSING: Final = frozenset(
 
 
 def _welcome(origin: str) -> bytes:
-    return line("access-control-allow-origin", origin) + b"vary: origin\r\n"
+    allowed = line("access-control-allow-origin", origin)
+    return allowed + b"access-control-expose-headers: *\r\nvary: origin\r\n"
 
 
 def line(name: str, value: str) -> bytes:

@@ -138,6 +138,27 @@ def test_pages_of_other_sites_are_not_let_in(
     assert "access-control-allow-origin" not in answer.headers
 
 
+def test_a_page_that_points_its_name_at_this_machine_is_not_let_in(server: Server) -> None:
+    evil = f"evil.example:{server.port}"
+    answer = server.post(f"{BASE}/messages", b"x", host=evil, origin=f"http://{evil}")
+    assert (answer.status, answer.json()["code"]) == (403, "origin-not-allowed")
+    answer = server.get("/v1/topics", host=evil)
+    assert (answer.status, answer.json()["code"]) == (403, "origin-not-allowed")
+    assert "not known as 'evil.example'" in answer.json()["detail"]
+    own = f"localhost:{server.port}"
+    assert server.post(f"{BASE}/messages", b"x", host=own, origin=f"http://{own}").status == 200
+
+
+def test_other_origins_after_a_reload_hold_for_known_heads(server: Server) -> None:
+    named = b"GET /v1/topics HTTP/1.1\r\nhost: penstock.example\r\n\r\n"
+    site = HttpSettings(origins=("http://penstock.example",))
+    for settings, status in ((site, 200), (site, 200), (HttpSettings(), 403)):
+        server.loop.call_soon_threadsafe(server.listener.change, settings)
+        with server.raw() as plain:
+            plain.sendall(named)
+            assert read_answers(plain, 1)[0].status == status
+
+
 def test_pages_of_allowed_sites_are_let_in_and_told_so() -> None:
     site = "https://app.example"
     with serving(settings=HttpSettings(origins=(site,))) as server:

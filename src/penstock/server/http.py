@@ -14,14 +14,15 @@ import msgspec
 
 from penstock.broker.broker import Broker
 from penstock.broker.loop_mailbox import LoopMailbox
+from penstock.server import http_origins
 from penstock.server.http_connection import Connection
 from penstock.server.http_exchange import Exchange
 from penstock.server.http_heads import Heads
 from penstock.server.http_publish import Publishing
 from penstock.server.http_pull import Seats
 from penstock.server.http_routes import Routes
+from penstock.server.places import is_loopback
 from penstock.server.rounds import Complaints, Rounds
-from penstock.wire.rest import Refused
 from penstock.wire.rest_tokens import key_of
 
 SWEEP_S: Final = 0.25
@@ -62,9 +63,9 @@ class HttpListener:
 
     def __init__(
         self, broker: Broker, host: str, port: int, settings: HttpSettings | None = None, *,
-        is_ready: Callable[[], str | None] | None = None, ssl: Any = None,
+        is_ready: Callable[[], str | None] | None = None, ssl: Any = None, name: str = "",
     ) -> None:  # fmt: skip
-        """`is_ready` returns None, or why the server is not ready."""
+        """`is_ready` returns None, or why the server is not ready; `name` is one of the host."""
         self.broker = broker
         self.settings = settings or HttpSettings()
         self.is_draining = False
@@ -75,6 +76,8 @@ class HttpListener:
         self.refused_connections = 0
         self.requests = 0
         self._host, self._port, self._ssl = host, port, ssl
+        self._own_names = frozenset({host.lower(), name.lower()} - {""})
+        self._is_local = is_loopback(host)
         self._server: asyncio.Server | None = None
         self._watched: dict[Connection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -214,30 +217,20 @@ class HttpListener:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def change(self, settings: HttpSettings) -> None:
+        """Uses new settings; who was let in under the old ones is asked again."""
+        self.settings = settings
+        self.heads = Heads()
+
     # -- requests --------------------------------------------------------------------------------
 
     def route(self, exchange: Exchange) -> None:
         """Finds who handles a request, and how large its body may be. Raises Refused."""
         self.requests += 1
-        origin = exchange.headers.get("origin")
-        if origin is not None:
-            self._check_origin(exchange, origin)
-        self._routes.find(exchange)
-
-    def _check_origin(self, exchange: Exchange, origin: str) -> None:
-        """A page of another site must not reach a broker through its visitor's browser."""
-        allowed = self.settings.origins
-        host = exchange.headers.get("host", "")
-        if origin.partition("://")[2] == host:
-            return
-        if "*" in allowed or origin in allowed:
-            exchange.origin = origin
-            return
-        raise Refused(
-            403,
-            "origin-not-allowed",
-            f"pages of {origin[:200]!r} may not use this server; allow them by its setting origins",
+        exchange.origin = http_origins.check(
+            exchange.headers, self.settings.origins, self._own_names, is_local=self._is_local
         )
+        self._routes.find(exchange)
 
     def date(self) -> bytes:
         """The date line of an answer."""

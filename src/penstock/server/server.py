@@ -136,7 +136,7 @@ class Server:
             found.append(
                 HttpListener(
                     broker, places.http.host, places.http.port, settings.http,
-                    is_ready=lambda: self._why,
+                    is_ready=lambda: self._why, name=settings.serve.host,
                 )
             )  # fmt: skip
         return found
@@ -168,7 +168,7 @@ class Server:
                 listener.settings = fresh.lines
                 listener.language = Language(fresh.lines.commands)
             elif isinstance(listener, HttpListener):
-                listener.settings = fresh.http
+                listener.change(fresh.http)
         self.settings = fresh
         return changed, [name for name in names if name in FIXED]
 

@@ -297,6 +297,24 @@ def test_subscribing_twice_is_harmless_and_many_topics_are_limited() -> None:
     run(scenario)
 
 
+def test_a_client_that_returns_may_unsubscribe_from_its_queue_without_joining_it() -> None:
+    async def scenario() -> None:
+        async with listening() as listener:
+            alice = await Talker.connect(listener, "alice")
+            await alice.pub("t", "0")
+            await alice.sub("t")
+            await alice.close()
+            again = await Talker.connect(listener, "alice")
+            await again.pub("t", "1")
+            assert await again.ask("unsub t") == "successfully unsubscribed from topic t"
+            assert listener.counts()["dropped_events"] == 1
+            assert listener.broker.subscriptions("t") == []
+            assert await again.ask("unsub t") == "error: you are not subscribed to topic t"
+            await again.close()
+
+    run(scenario)
+
+
 def test_unsub_drops_and_counts_what_waits_and_a_queue_in_use_by_others_stays() -> None:
     async def scenario() -> None:
         async with listening() as listener, await Talker.connect(listener, "alice") as alice:

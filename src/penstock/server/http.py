@@ -21,7 +21,7 @@ from penstock.server.http_heads import Heads
 from penstock.server.http_publish import Publishing
 from penstock.server.http_pull import Seats
 from penstock.server.http_routes import Routes
-from penstock.server.places import is_loopback
+from penstock.server.places import is_loopback, shown_address
 from penstock.server.rounds import Complaints, Rounds
 from penstock.wire.rest_tokens import key_of
 
@@ -94,9 +94,8 @@ class HttpListener:
     def address(self) -> str:
         """Where it really listens."""
         if self._server is None or not self._server.sockets:
-            return f"{_shown(self._host)}:{self._port}"
-        found = self._server.sockets[0].getsockname()
-        return f"{_shown(found[0])}:{found[1]}"
+            return shown_address(self._host, self._port)
+        return shown_address(*self._server.sockets[0].getsockname()[:2])
 
     @property
     def port(self) -> int:
@@ -242,7 +241,3 @@ class HttpListener:
 
 def _always_ready() -> str | None:
     return None
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

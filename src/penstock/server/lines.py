@@ -15,6 +15,7 @@ from penstock.server.lines_connection import LineConnection
 from penstock.server.lines_publishing import LinePublisher
 from penstock.server.lines_queue import ANONYMOUS, BEGINNING, LineQueue, Views
 from penstock.server.lines_settings import LinesSettings
+from penstock.server.places import shown_address
 from penstock.server.rounds import Complaints, Rounds
 from penstock.vocabulary.limits import OUT_BYTES_MAX
 from penstock.wire import line_reply as say
@@ -87,7 +88,7 @@ class LinesListener:
             host, port = self._server.sockets[0].getsockname()[:2]
         else:
             host, port = self._host, self._port
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return shown_address(host, port)
 
     @property
     def greeting(self) -> bytes:

@@ -86,4 +86,6 @@ def test_commands_work_for_an_ipv6_address_and_a_folder_with_a_space() -> None:
 
 
 def test_one_message_is_one_message() -> None:
-    assert "recovered: 1 topic, 1 message held;" in shown(ALL, generation=2, topics=1, messages_held=1)
+    assert "recovered: 1 topic, 1 message held;" in shown(
+        ALL, generation=2, topics=1, messages_held=1
+    )

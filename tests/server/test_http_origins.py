@@ -7,7 +7,8 @@ from penstock.wire.rest import Refused
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1:8080", "[::1]:8080", "localhost:8080", "LOCALHOST", "a.localhost:1", "box:1"]
+    "host",
+    ["127.0.0.1:8080", "[::1]:8080", "localhost:8080", "LOCALHOST", "a.localhost:1", "box:1"],
 )
 def test_the_own_page_of_the_server_may_ask(host: str) -> None:
     headers = {"host": host, "origin": f"http://{host}"}
@@ -49,7 +50,7 @@ def test_a_program_asks_without_an_origin(host: str, is_local: bool) -> None:
 
 
 def test_for_this_machine_alone_a_public_name_is_refused() -> None:
-    with pytest.raises(Refused, match="not known as 'evil.example'"):
+    with pytest.raises(Refused, match=r"not known as 'evil\.example'"):
         check({"host": "evil.example:8080"}, (), (), is_local=True)
     assert check({"host": "evil.example:8080"}, ("*",), (), is_local=True) == ""
 

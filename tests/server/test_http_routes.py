@@ -22,6 +22,36 @@ def code(answer: Any) -> tuple[int, str]:
     return answer.status, answer.json()["code"]
 
 
+def test_problems_are_said_in_the_words_of_http(server: Server) -> None:
+    known = BASE + "/subscriptions/billing"
+    server.put(known)
+    assert "PATCH it to change its policy" in server.put(BASE, {"partitions": 2}).json()["detail"]
+    assert "PATCH it to change it" in server.put(known, {"lease_s": 5}).json()["detail"]
+    for place in ("bill", "bill/explain", "bill/dead"):
+        answer = server.get(f"{BASE}/subscriptions/{place}")
+        assert answer.json()["detail"].endswith("'bill'; did you mean 'billing'?")
+    assert "PUT it first" in server.get(f"{BASE}/subscriptions/other").json()["detail"]
+    detail = server.post(f"{known}/pull", {"max": "x"}).json()["detail"]
+    assert detail == "the body does not fit: max must be a whole number, not text"
+
+
+def test_an_empty_id_is_refused_by_its_name(server: Server) -> None:
+    answer = server.post(f"{BASE}/messages", b"x", penstock_id="")
+    assert code(answer) == (400, "invalid-argument")
+    assert answer.json()["detail"].startswith("penstock-id is empty: leave it out")
+
+
+def test_explain_says_that_nobody_pulls(server: Server) -> None:
+    server.put(PLACE)
+    server.post(f"{PLACE}/pull", {})
+    server.post(f"{BASE}/messages", b"x")
+    found = server.get(f"{PLACE}/explain").json()
+    assert found["reason"] == "no-credit"
+    assert "nobody pulls just now: 'http' must pull again" in found["text"]
+    found = server.get(f"{PLACE}/explain?consumer=http").json()
+    assert "only while it pulls" in found["text"]
+
+
 # -- topics ----------------------------------------------------------------------------------------
 
 
@@ -98,7 +128,7 @@ def test_many_lines_are_stored_or_none(server: Server) -> None:
     )
     assert code(bad) == (400, "invalid-argument")
     assert "line 2" in bad.json()["detail"]
-    assert "$.body" in bad.json()["detail"]
+    assert "body must be text" in bad.json()["detail"]
     assert server.get(BASE).json()["published"] == 300
 
 

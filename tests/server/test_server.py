@@ -5,7 +5,6 @@ import json
 import socket
 import urllib.error
 import urllib.request
-from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -177,7 +176,11 @@ def test_a_drain_ends_when_an_http_consumer_has_acked(tmp_path: Path) -> None:
         await server.open(lambda: open_folder(tmp_path / "store"))
         await server.start()
         place = "/v1/topics/t/subscriptions/s"
-        asked = partial(asyncio.to_thread, ask, server.addresses["http"])
+        address = server.addresses["http"]
+
+        async def asked(method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
+            return await asyncio.to_thread(ask, address, method, path, body)
+
         await asked("PUT", place)
         await asked("POST", "/v1/topics/t/messages", b"x")
         _, pulled = await asked("POST", f"{place}/pull?wait_s=10")

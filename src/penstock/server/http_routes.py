@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from penstock.broker.asking import answer_request
+from penstock.broker.pulling import find
 from penstock.server.http_exchange import Exchange
 from penstock.server.http_metrics import prometheus
 from penstock.server.http_pages import HTML, POLICY, docs_page, index_page
@@ -289,10 +290,8 @@ class Routes:
         for row in rows:
             if row["subscription"] == name:
                 return row
-        raise UnknownSubscription(
-            f"topic {topic!r} has no subscription {name!r}; PUT it first, or GET "
-            "…/subscriptions to see what there is"
-        )
+        find(self._broker, topic, name)  # says what there is instead
+        raise UnknownSubscription(f"topic {topic!r} has no subscription {name!r}")
 
     async def _put_subscription(self, exchange: Exchange) -> None:
         topic, name = _place(exchange)

@@ -109,7 +109,8 @@ def _explain(client: "LineConnection", command: Command) -> None:
     topic, id = command.first, command.second
     queue = client.queues.get(topic)
     name = None if queue is None else queue.subscription
-    client.wait_for(bytes, looking.explain, client.listener.broker, topic, name, id)
+    held = {} if queue is None else queue.held_ids()
+    client.wait_for(bytes, looking.explain, client.listener.broker, topic, name, id, held)
 
 
 def _help(client: "LineConnection", command: Command) -> None:

@@ -12,6 +12,7 @@ from penstock.vocabulary.policy import OnDuplicate, Retry, SubscriptionPolicy, T
 from penstock.wire import cloudevents
 from penstock.wire.rest_json import convert, read
 from penstock.wire.rest_path import parse_query
+from penstock.wire.rest_words import in_words
 
 T = TypeVar("T")
 
@@ -188,7 +189,7 @@ def query_of(query: str, kind: type[T]) -> T:
     try:
         found = msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidArgument(f"the query does not fit: {error}") from error
+        raise InvalidArgument(f"the query does not fit: {in_words(error, kind)}") from error
     for name, text in fields.items():
         if getattr(found, name) is None:
             raise InvalidArgument(

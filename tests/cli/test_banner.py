@@ -1,3 +1,4 @@
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,21 @@ def test_a_program_gets_one_row() -> None:
     assert row["ready"] is True
     assert row["listening"] == ALL
     assert row["health"]["status"] == "ok"
+
+
+def test_commands_work_for_an_ipv6_address_and_a_folder_with_a_space() -> None:
+    addresses = {"frames": "[::1]:8001", "lines": "[::1]:8000"}
+    text = shown(addresses)
+    assert "telnet ::1 8000" in text
+    assert "--url 'penstock://[::1]:8001'" in text
+    folder = Path("/my data")
+    first, *_ = banner.tries(folder, {"lines": "[::1]:8000"})
+    assert shlex.split(first) == ["penstock", "pub", "orders", "hello", "--url", "file:/my data"]
+    (curl,) = [line for line in banner.tries(folder, {"http": "[::1]:80"}) if "curl" in line]
+    assert shlex.split(curl) == ["curl", "http://[::1]:80/v1/topics"]
+
+
+def test_one_message_is_one_message() -> None:
+    assert "recovered: 1 topic, 1 message held;" in shown(
+        ALL, generation=2, topics=1, messages_held=1
+    )

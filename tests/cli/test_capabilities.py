@@ -41,3 +41,12 @@ def test_a_broker_that_is_not_there(penstock: Penstock) -> None:
     answer = penstock("capabilities", "redis://127.0.0.1:1?connect_s=0.1")
     assert answer.code == 3
     assert "could not be reached in 0.1 s" in answer.err
+
+
+def test_the_broker_of_the_common_options_is_asked(penstock: Penstock) -> None:
+    assert penstock("capabilities", "--url", "memory:", "--json").json()["scheme"] == "memory"
+    penstock("context", "add", "here", "memory:")
+    assert penstock("capabilities", "--context", "here", "--json").json()["scheme"] == "memory"
+    answer = penstock("capabilities", "memory:", "--url", "memory:")
+    assert answer.code == 2
+    assert "named twice" in answer.err

@@ -44,6 +44,7 @@ def complete(script: Path, *words: str) -> list[str]:
         (["sub", "x", "--subscr"], ["--subscription"]),
         (["peek", "o"], ["orders", "odd"]),
         (["completion", "b"], ["bash"]),
+        (["stats", "--context", "od"], ["odd"]),
         (["context", "u"], ["use"]),
     ],
 )
@@ -87,3 +88,12 @@ def test_topic_names_come_only_from_a_broker_that_runs(penstock: Penstock, here:
 def test_an_unreachable_broker_is_no_error_at_the_tab_key(penstock: Penstock) -> None:
     answer = penstock("completion", "topics", "--context", "missing")
     assert (answer.code, answer.out, answer.err) == (0, "", "")
+
+
+def test_contexts_are_offered(penstock: Penstock) -> None:
+    assert penstock("completion", "contexts").out == ""
+    penstock("context", "add", "shop", "file:./shop")
+    penstock("context", "add", "mill", "file:./mill")
+    assert penstock("completion", "contexts").out == "mill\nshop\n"
+    assert "-l context" in (fish := penstock("completion", "fish").out)
+    assert "-x -a '(penstock completion contexts 2>/dev/null)'" in fish

@@ -47,4 +47,6 @@ def test_a_wrong_file_is_not_shown(penstock: Penstock, here: Path) -> None:
 
 
 def test_values_look_as_in_a_file() -> None:
-    assert [shown(each) for each in (True, {}, {"a": "b"}, 3)] == ["true", "–", "a=b", "3"]
+    assert [shown(each) for each in (True, {}, {"a": "b"}, 3, (), ("a", "b"))] == [
+        *("true", "–", "a=b", "3", "–", "a, b"),
+    ]

@@ -173,6 +173,18 @@ def test_a_reader_that_leaves_is_no_error(here: Path) -> None:
     process.stderr.close()
 
 
+def test_wrong_usage_without_a_hint_is_one_line(penstock: Penstock) -> None:
+    assert penstock("serve", "--url", "memory:").err.count("\n") == 1
+
+
+def test_every_example_of_a_group_is_a_whole_command(penstock: Penstock) -> None:
+    lines = penstock("context", "--help").out.splitlines()
+    assert lines[lines.index("examples:") + 1 :] == [
+        "  penstock context add shop penstock://127.0.0.1:8001",
+        "  penstock context add notes file:./notes --use",
+    ]
+
+
 def _replace_stats(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     async def fail(_arguments: Namespace, _output: Output) -> int:
         await asyncio.sleep(0)

@@ -52,3 +52,23 @@ def test_verbosity_counts() -> None:
         1,
         2,
     ]
+
+
+def test_the_file_that_the_environment_names_has_the_url(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "penstock.toml").write_text('url = "file:./from-file"\n')
+    other = here / "other.toml"
+    other.write_text('url = "file:./from-other"\n')
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(other))
+    assert options.chosen(Namespace()) == ("file:./from-other", f"`url` in {other}", None)
+    other.unlink()
+    with pytest.raises(BadUsage, match=r"\$PENSTOCK_CONFIG names .*other.toml, which is not there"):
+        options.url_of(Namespace())
+
+
+def test_the_help_names_every_place_a_url_comes_from() -> None:
+    parser = Parser()
+    options.add_common(parser)
+    text = " ".join(parser.format_help().split())
+    assert "$PENSTOCK_URL, then the context $PENSTOCK_CONTEXT names, then `url` in" in text

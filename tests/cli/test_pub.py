@@ -208,3 +208,13 @@ def test_a_missing_file_is_said(penstock: Penstock) -> None:
     answer = penstock("pub", "t", "--file", "missing")
     assert answer.code == 1
     assert "missing: No such file" in answer.err
+
+
+def test_a_file_called_dash_is_standard_input(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    type_in(monkeypatch, b"hello")
+    assert penstock("pub", "t", "--file", "-").code == 0
+    (row,) = penstock("peek", "t", "--json").rows()
+    assert row["body"] == "hello"
+    assert penstock("pub", "t", "body", "--file", "-").code == 2

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+from penstock.client.blocking import connect_blocking
 from tests.cli.conftest import Penstock
 
 
@@ -40,3 +41,15 @@ def test_both_folders_must_be_named(penstock: Penstock) -> None:
     answer = penstock("salvage", "penstock-data")
     assert answer.code == 2
     assert "OUT" in answer.err
+
+
+def test_a_store_in_use_is_refused_and_nothing_is_made(penstock: Penstock, here: Path) -> None:
+    penstock("pub", "orders", "hello")
+    with connect_blocking("file:./penstock-data"):
+        answer = penstock("salvage", "penstock-data", "copy")
+        assert answer.code == 3
+        assert "in use" in answer.err
+        assert not (here / "copy").exists()
+        (here / "copy").mkdir()
+        assert penstock("salvage", "penstock-data", "copy").code == 3
+        assert (here / "copy").is_dir()

@@ -29,3 +29,16 @@ def test_from_the_end_there_is_nothing_yet(penstock: Penstock) -> None:
 
 def test_without_a_store_there_is_nothing_to_follow(penstock: Penstock) -> None:
     assert penstock("tail", "t", "--timeout", "0.1").code == 3
+
+
+def test_an_unknown_topic_is_refused_and_not_made(penstock: Penstock) -> None:
+    penstock("pub", "orders", "one")
+    answer = penstock("tail", "order", "--timeout", "0.1")
+    assert answer.code == 1
+    assert "there is no topic 'order'; did you mean 'orders'?" in answer.err
+    assert [row["topic"] for row in penstock("topics", "list", "--json").json()] == ["orders"]
+
+
+def test_a_pattern_needs_no_topic_yet(penstock: Penstock) -> None:
+    penstock("pub", "orders", "one")
+    assert penstock("tail", "sensors/+", "--timeout", "0.1").code == 0

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.cli.output import Output
 from penstock.cli.sample import TopicRow, View
-from penstock.cli.top import cut, lines, rate
+from penstock.cli.top import KEYS, cut, lines, rate
 from tests.cli.conftest import Penstock, broker_url
 
 
@@ -46,7 +46,7 @@ def test_the_columns() -> None:
     assert re.split(r"\s{2,}", drawn[4].strip()) == [
         "topic-0", "1.5", "1,000", "12", "61 s", "3", "4.0 kB", "2",
     ]  # fmt: skip
-    assert "q quits" in drawn[2]
+    assert drawn[2] == "by traffic"
 
 
 def test_trouble_is_shown() -> None:
@@ -155,3 +155,12 @@ def test_the_screen_ends_and_the_terminal_is_as_before(
         assert screen.ended() == 0
     finally:
         screen.close()
+
+
+def test_a_report_names_no_keys_and_counts_in_words(penstock: Penstock) -> None:
+    penstock("pub", "t", "x")
+    text = penstock("top", "--once", "--interval", "0.05").out
+    assert "q quits" not in text
+    assert "1 topic  0 subscriptions  0 consumers" in text
+    assert "1 message held" in text
+    assert "s sorts, q quits" in lines(seen(1), 110, 14, Output(), "traffic", KEYS)[2]

@@ -55,6 +55,19 @@ def test_one_event_of_the_official_sdk_comes_back_to_it(make: object) -> None:
     with serving() as server:
         server.put(PLACE)
         assert server.ask("POST", f"{BASE}/messages", message.body, message.headers).status == 200
+        for place, headers in (
+            (f"{PLACE}/pull?max=1&wait_s=10", {"accept": "application/cloudevents+json"}),
+            (f"{PLACE}/pull?max=1&wait_s=10&format=cloudevents", {}),
+            (f"{PLACE}/pull?max=1&wait_s=10&format=cloudevents-binary", {}),
+        ):
+            answer = server.ask("POST", place, None, headers)
+            back = from_http_event(HTTPMessage(answer.headers, answer.body))
+            assert back.get_data() == {"n": 1}
+            assert {name: back.get_attributes()[name] for name in event.get_attributes()} == (
+                event.get_attributes()
+            )
+            token = {"tokens": [answer.headers["penstock-ack-token"]], "delay_s": 0}
+            assert server.post(f"{PLACE}/nack", token).json() == {"nacked": 1}
         batch = "application/cloudevents-batch+json"
         answer = server.post(f"{PLACE}/pull", {"wait_s": 10}, accept=batch)
     (one,) = answer.body[1:-1].split(b"\n")

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
@@ -89,6 +90,14 @@ def ask_on(
     response = connection.getresponse()
     named = {name.lower(): value for name, value in response.getheaders()}
     return Answer(response.status, named, response.read())
+
+
+def wait_for(check: Any) -> None:
+    """Returns when the check holds."""
+    end = time.monotonic() + PATIENCE_S
+    while not check():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def topic_path(topic: str) -> str:

@@ -72,6 +72,11 @@ def test_it_tells_where_it_really_listens() -> None:
         assert served.port
 
 
+def test_an_ipv6_address_stands_in_brackets() -> None:
+    listener = FramesListener(MemoryBroker().broker, "::1", 8001)
+    assert listener.address == "[::1]:8001"
+
+
 def test_an_address_that_is_taken_is_an_oserror() -> None:
     with Served() as served:
         other = FramesListener(served.broker, port=served.port)

@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -14,7 +16,16 @@ from penstock.broker.broker import Broker
 from penstock.journal.memory import MemoryDisk
 from penstock.server.http import HttpListener, HttpSettings
 from penstock.server.listening import Listener
-from tests.server.http_server import BASE, PATIENCE_S, PLACE, Server, read_answers, serving
+from tests.server.http_server import (
+    BASE,
+    PATIENCE_S,
+    PLACE,
+    Server,
+    ask_on,
+    read_answers,
+    serving,
+    wait_for,
+)
 
 
 @pytest.fixture
@@ -63,6 +74,59 @@ def test_draining_answers_what_is_asked_and_ends_the_connection(server: Server) 
     assert [(answer.status, answer.headers["connection"]) for answer in answers] == [(200, "close")]
 
 
+def test_what_was_pulled_is_settled_while_draining_and_nothing_new_begins(server: Server) -> None:
+    server.put(PLACE)
+    for body in (b"a", b"b", b"c"):
+        server.post(f"{BASE}/messages", body)
+    with closing(HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)) as kept:
+        pulled = ask_on(kept, "POST", f"{PLACE}/pull", {"max": 3}).json()["messages"]
+        tokens = [[message["token"]] for message in pulled]
+        server.broker.drain()
+        server.loop.call_soon_threadsafe(server.listener.drain)
+        answer = ask_on(kept, "POST", f"{PLACE}/ack", {"tokens": tokens[0]})
+        assert (answer.json(), answer.headers["connection"]) == ({"acked": 1}, "close")
+    later = {"tokens": tokens[1], "seconds": 60}
+    assert server.post(f"{PLACE}/extend", later).json() == {"extended": 1}
+    assert server.post(f"{PLACE}/nack", {"tokens": tokens[1]}).json() == {"nacked": 1}
+    for path in (f"{PLACE}/pull", f"{BASE}/messages"):
+        answer = server.post(path)
+        assert (answer.status, answer.json()["code"]) == (503, "draining")
+        assert answer.headers["retry-after"] == "1"
+        assert answer.headers["content-type"] == "application/problem+json"
+    assert server.get("/healthz").status == 200
+    answer = server.get("/readyz")
+    assert (answer.status, answer.json()["code"]) == (503, "not-ready")
+    assert server.post(f"{PLACE}/ack", {"tokens": tokens[2]}).json() == {"acked": 1}
+
+
+def test_requests_that_came_together_are_all_answered_while_draining(server: Server) -> None:
+    one = b"POST /v1/topics/t/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx"
+    health = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+    with server.raw() as plain:
+        plain.sendall(one)
+        assert read_answers(plain, 1)[0].status == 200
+        server.loop.call_soon_threadsafe(server.listener.drain)
+        plain.sendall(one * 3 + health * 2)
+        answers = read_answers(plain, 5)
+    # Publishes are answered later than health is, and the first answer that is alone ends it.
+    assert [answer.status for answer in answers][:4] == [200] * 4
+    assert [answer.headers.get("connection") for answer in answers][:3] == [None] * 3
+    assert answers[-1].headers["connection"] == "close"
+
+
+def test_a_stop_sends_the_answers_that_are_under_way(server: Server) -> None:
+    with server.raw() as plain:
+        plain.sendall(
+            b"POST /v1/topics/t/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx"
+        )
+        wait_for(lambda: server.listener.requests)
+        server.call(server.listener.stop())
+        (answer,) = read_answers(plain, 2)
+    assert answer.status == 200
+    with pytest.raises(OSError):  # noqa: PT011 - refused, or reset, as the system likes
+        server.raw()
+
+
 @pytest.mark.parametrize(
     ("origin", "status"),
     [("http://evil.example", 403), ("null", 403), (None, 200), ("http://127.0.0.1:{port}", 200)],
@@ -74,6 +138,27 @@ def test_pages_of_other_sites_are_not_let_in(
     answer = server.post(f"{BASE}/messages", b"x", **headers)
     assert answer.status == status
     assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_page_that_points_its_name_at_this_machine_is_not_let_in(server: Server) -> None:
+    evil = f"evil.example:{server.port}"
+    answer = server.post(f"{BASE}/messages", b"x", host=evil, origin=f"http://{evil}")
+    assert (answer.status, answer.json()["code"]) == (403, "origin-not-allowed")
+    answer = server.get("/v1/topics", host=evil)
+    assert (answer.status, answer.json()["code"]) == (403, "origin-not-allowed")
+    assert "not known as 'evil.example'" in answer.json()["detail"]
+    own = f"localhost:{server.port}"
+    assert server.post(f"{BASE}/messages", b"x", host=own, origin=f"http://{own}").status == 200
+
+
+def test_other_origins_after_a_reload_hold_for_known_heads(server: Server) -> None:
+    named = b"GET /v1/topics HTTP/1.1\r\nhost: penstock.example\r\n\r\n"
+    site = HttpSettings(origins=("http://penstock.example",))
+    for settings, status in ((site, 200), (site, 200), (HttpSettings(), 403)):
+        server.loop.call_soon_threadsafe(server.listener.change, settings)
+        with server.raw() as plain:
+            plain.sendall(named)
+            assert read_answers(plain, 1)[0].status == status
 
 
 def test_pages_of_allowed_sites_are_let_in_and_told_so() -> None:

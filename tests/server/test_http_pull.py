@@ -12,7 +12,7 @@ from penstock.broker.broker import Broker
 from penstock.journal.disk import FolderDisk
 from penstock.server.http import HttpSettings
 from penstock.wire.rest_tokens import key_of, read_token, write_token
-from tests.server.http_server import BASE, PATIENCE_S, PLACE, Server, serving
+from tests.server.http_server import BASE, PATIENCE_S, PLACE, Server, serving, wait_for
 
 
 @pytest.fixture
@@ -29,13 +29,6 @@ def publish(server: Server, *bodies: str, **headers: str) -> None:
 
 def tokens(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return {"tokens": [message["token"] for message in messages]}
-
-
-def wait_for(check: Any) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not check():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def bodies(messages: list[dict[str, Any]]) -> list[str]:

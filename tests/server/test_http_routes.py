@@ -22,6 +22,36 @@ def code(answer: Any) -> tuple[int, str]:
     return answer.status, answer.json()["code"]
 
 
+def test_problems_are_said_in_the_words_of_http(server: Server) -> None:
+    known = BASE + "/subscriptions/billing"
+    server.put(known)
+    assert "PATCH it to change its policy" in server.put(BASE, {"partitions": 2}).json()["detail"]
+    assert "PATCH it to change it" in server.put(known, {"lease_s": 5}).json()["detail"]
+    for place in ("bill", "bill/explain", "bill/dead"):
+        answer = server.get(f"{BASE}/subscriptions/{place}")
+        assert answer.json()["detail"].endswith("'bill'; did you mean 'billing'?")
+    assert "PUT it first" in server.get(f"{BASE}/subscriptions/other").json()["detail"]
+    detail = server.post(f"{known}/pull", {"max": "x"}).json()["detail"]
+    assert detail == "the body does not fit: max must be a whole number, not text"
+
+
+def test_an_empty_id_is_refused_by_its_name(server: Server) -> None:
+    answer = server.post(f"{BASE}/messages", b"x", penstock_id="")
+    assert code(answer) == (400, "invalid-argument")
+    assert answer.json()["detail"].startswith("penstock-id is empty: leave it out")
+
+
+def test_explain_says_that_nobody_pulls(server: Server) -> None:
+    server.put(PLACE)
+    server.post(f"{PLACE}/pull", {})
+    server.post(f"{BASE}/messages", b"x")
+    found = server.get(f"{PLACE}/explain").json()
+    assert found["reason"] == "no-credit"
+    assert "nobody pulls just now: 'http' must pull again" in found["text"]
+    found = server.get(f"{PLACE}/explain?consumer=http").json()
+    assert "only while it pulls" in found["text"]
+
+
 # -- topics ----------------------------------------------------------------------------------------
 
 
@@ -98,7 +128,7 @@ def test_many_lines_are_stored_or_none(server: Server) -> None:
     )
     assert code(bad) == (400, "invalid-argument")
     assert "line 2" in bad.json()["detail"]
-    assert "$.body" in bad.json()["detail"]
+    assert "body must be text" in bad.json()["detail"]
     assert server.get(BASE).json()["published"] == 300
 
 
@@ -137,6 +167,53 @@ def test_messages_that_make_no_sense_are_refused(
     server: Server, body: bytes, headers: dict[str, str]
 ) -> None:
     assert code(server.post(f"{BASE}/messages", body, **headers)) == (400, "invalid-argument")
+
+
+@pytest.mark.parametrize(
+    ("query", "accept"),
+    [
+        ("max=1", "application/cloudevents+json"),
+        ("max=1&format=cloudevents", "application/json"),
+        ("max=1&format=cloudevents-binary", ""),
+    ],
+)
+def test_one_event_is_pulled_in_each_mode(server: Server, query: str, accept: str) -> None:
+    server.put(PLACE)
+    answer = server.post(f"{PLACE}/pull?{query}", accept=accept)
+    assert (answer.status, answer.body) == (204, b"")
+    server.post(f"{BASE}/messages", b"\xff\n%", penstock_key="k%C3%BC", penstock_id="1")
+    answer = server.post(f"{PLACE}/pull?{query}&wait_s=10", accept=accept)
+    if "binary" in query:
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert (answer.headers["ce-id"], answer.headers["ce-specversion"]) == ("1", "1.0")
+        assert answer.headers["ce-partitionkey"] == "k%C3%BC"
+        assert answer.body == b"\xff\n%"
+    else:
+        assert answer.headers["content-type"] == "application/cloudevents+json"
+        assert (answer.json()["id"], answer.json()["data_base64"]) == ("1", "/wol")
+    token = answer.headers["penstock-ack-token"]
+    assert server.post(f"{PLACE}/ack", {"tokens": [token]}).json() == {"acked": 1}
+
+
+def test_one_event_is_not_asked_for_with_room_for_more(server: Server) -> None:
+    server.put(PLACE)
+    answer = server.post(f"{PLACE}/pull?format=cloudevents-binary")
+    assert code(answer) == (400, "invalid-argument")
+    assert "say max=1" in answer.json()["detail"]
+    asked = server.post(f"{PLACE}/pull?max=2", accept="application/cloudevents+json")
+    assert (asked.headers["content-type"], asked.json()) == (CE_BATCH, [])
+    asked = server.post(f"{PLACE}/pull", {"format": "cloudevents-batch"})
+    assert (asked.headers["content-type"], asked.json()) == (CE_BATCH, [])
+
+
+def test_the_type_of_a_message_cannot_bring_headers_of_its_own(server: Server) -> None:
+    server.put(PLACE)
+    line = {"body": "x", "headers": {"content-type": "text/plain\r\nset-cookie: a=b"}}
+    sent = server.post(f"{BASE}/messages", line, content_type="application/x-ndjson")
+    assert sent.status == 200
+    answer = server.post(f"{PLACE}/pull?max=1&format=cloudevents-binary&wait_s=10")
+    assert "set-cookie" not in answer.headers
+    assert answer.headers["content-type"] == "text/plain%0D%0Aset-cookie: a=b"
 
 
 def test_a_body_over_the_limit_is_refused(server: Server) -> None:

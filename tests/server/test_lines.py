@@ -227,6 +227,33 @@ def test_an_event_stays_with_a_client_that_thinks_longer_than_its_lease(
 # -- the end ---
 
 
+def test_a_client_that_holds_an_event_may_settle_it_while_the_broker_drains() -> None:
+    async def scenario() -> None:
+        async with listening() as listener:
+            alice = await Talker.connect(listener, "alice")
+            await alice.pub("t", "0")
+            await alice.sub("t")
+            bob = await Talker.connect(listener)
+            await bob.pub("t", "1")
+            await bob.pub("t", "2")
+            await alice.event()
+            listener.broker.drain()
+            listener.drain()
+            assert (await alice.line()).startswith("stopping: the broker is stopping; ack or nack")
+            alice.say('pub t {"id":"late"}')
+            assert (await alice.line()).endswith("[draining]")
+            alice.say("ack t 1")
+            assert await alice.line() == "ok 1"
+            assert (await alice.line()).startswith("closing: the broker is stopping; what was")
+            assert await alice.line() == ""
+            await alice.close()
+            await bob.close()
+            (row,) = listener.broker.subscriptions("t")
+            assert (row["acked"], row["waiting"]) == (1, 1)
+
+    run(scenario)
+
+
 def test_a_drain_answers_what_was_read_tells_every_client_and_takes_nothing_more() -> None:
     async def scenario() -> None:
         async with listening() as listener:
@@ -238,9 +265,11 @@ def test_a_drain_answers_what_was_read_tells_every_client_and_takes_nothing_more
             await alice.event()
             alice.writer.write(b"".join(b'pub t {"id":"a%d"}\r\n' % n for n in range(100)))
             assert await alice.line() == "ok a0"
+            listener.broker.drain()
             listener.drain()
             listener.drain()
             alice.say('pub t {"id":"late"}')
+            alice.say("nack t 1")
             said = []
             while line := await alice.line():
                 said.append(line)

@@ -223,6 +223,28 @@ def test_a_message_without_an_id_has_the_rendered_one() -> None:
     run(scenario)
 
 
+def test_explain_names_the_event_and_says_when_it_is_with_you() -> None:
+    async def scenario() -> None:
+        async with listening() as listener:
+            alice = await Talker.connect(listener, "alice")
+            bob = await Talker.connect(listener, "bob")
+            await alice.pub("t", "0")
+            await alice.sub("t")
+            for id in ("1", "2"):
+                await bob.pub("t", id)
+            await alice.event()
+            mine = "it is with you: say ack t 1 when you are done, or nack t 1"
+            assert await alice.ask("explain t") == f"ok leased: event 1: {mine}"
+            later = "it comes when you are done with the one you have: ack t 1"
+            assert await alice.ask("explain t 2") == f"ok no-credit: event 2: {later}"
+            hers = await bob.ask("explain t 1")
+            assert hers.startswith("ok leased: event 1: consumer 'alice' holds it")
+            await alice.close()
+            await bob.close()
+
+    run(scenario)
+
+
 def test_topics_stats_peek_and_explain() -> None:
     async def scenario() -> None:
         async with listening() as listener, await Talker.connect(listener) as alice:
@@ -293,6 +315,24 @@ def test_subscribing_twice_is_harmless_and_many_topics_are_limited() -> None:
             await alice.pub("a", "2")
             assert (await alice.event())["topic"] == "a"
             await alice.silence()
+
+    run(scenario)
+
+
+def test_a_client_that_returns_may_unsubscribe_from_its_queue_without_joining_it() -> None:
+    async def scenario() -> None:
+        async with listening() as listener:
+            alice = await Talker.connect(listener, "alice")
+            await alice.pub("t", "0")
+            await alice.sub("t")
+            await alice.close()
+            again = await Talker.connect(listener, "alice")
+            await again.pub("t", "1")
+            assert await again.ask("unsub t") == "successfully unsubscribed from topic t"
+            assert listener.counts()["dropped_events"] == 1
+            assert listener.broker.subscriptions("t") == []
+            assert await again.ask("unsub t") == "error: you are not subscribed to topic t"
+            await again.close()
 
     run(scenario)
 

@@ -63,6 +63,6 @@ def test_numbers_of_the_broker_and_of_the_listener() -> None:
 def test_an_explanation_is_one_line() -> None:
     rig = Rig()
     rig.publish("t", Message(id="1", body=b"x"))  # type: ignore[arg-type]
-    assert looking.explain(rig.broker, "t", None, "1").startswith(b"ok no-subscription: ")
+    assert looking.explain(rig.broker, "t", None, "1", {}).startswith(b"ok no-subscription: ")
     with pytest.raises(UnknownSubscription):
-        looking.explain(rig.broker, "t", "line.bob", "1")
+        looking.explain(rig.broker, "t", "line.bob", "1", {})

@@ -27,8 +27,13 @@ from tests.server.serving import Served, any_places
 
 
 def get(address: str, path: str) -> tuple[int, Any]:
+    return ask(address, "GET", path)
+
+
+def ask(address: str, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
+    request = urllib.request.Request(f"http://{address}{path}", body, method=method)
     try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         with error:
@@ -166,6 +171,32 @@ def test_a_drain_waits_for_what_is_out_and_hands_out_no_more(tmp_path: Path) -> 
     asyncio.run(scenario())
 
 
+def test_a_drain_ends_when_an_http_consumer_has_acked(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        server = Server(Settings(serve=ServeSettings(drain_s=60)), any_places())
+        await server.open(lambda: open_folder(tmp_path / "store"))
+        await server.start()
+        place = "/v1/topics/t/subscriptions/s"
+        address = server.addresses["http"]
+
+        async def asked(method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
+            return await asyncio.to_thread(ask, address, method, path, body)
+
+        await asked("PUT", place)
+        await asked("POST", "/v1/topics/t/messages", b"x")
+        _, pulled = await asked("POST", f"{place}/pull?wait_s=10")
+        draining = asyncio.create_task(server.drain())
+        await asyncio.sleep(0.05)
+        assert (await asked("GET", "/readyz"))[0] == 503
+        assert not draining.done()
+        tokens = json.dumps({"tokens": [pulled["messages"][0]["token"]]}).encode()
+        assert await asked("POST", f"{place}/ack", tokens) == (200, {"acked": 1})
+        await asyncio.wait_for(draining, 30)
+        await server.stop()
+
+    asyncio.run(scenario())
+
+
 def test_a_drain_does_not_wait_for_ever(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="penstock")
     with Served(tmp_path / "store") as served:
@@ -174,7 +205,7 @@ def test_a_drain_does_not_wait_for_ever(tmp_path: Path, caplog: pytest.LogCaptur
         deliveries = client.subscribe("orders", "billing")
         deliveries.__enter__()
         assert deliveries.receive(timeout_s=30) is not None
-    assert "1 messages are still out" in caplog.text
+    assert "1 message is still out after 0.2 s; delivered again unless" in caplog.text
     closing = Thread(target=client.close)
     closing.start()
     closing.join(60)

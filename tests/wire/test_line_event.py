@@ -47,7 +47,7 @@ def test_an_event_is_its_id_priority_and_the_bytes_of_msg(text: str, event: Even
         (b'{"id":"\\ud800"}', "not valid Unicode"),
         (b'{"id":1,"priority":"high"}', "priority is not a number"),
         (b'{"id":"1","priority":"3","msg":1}', "priority is not a number"),
-        (b'{"id":1,"priority":1.5}', "priority is not a number"),
+        (b'{"id":1,"priority":1.5}', "priority must be a whole number"),
         (b'{"id":1,"priority":true}', "priority is not a number"),
         (b'{"id":1,"priority":null}', "priority is not a number"),
         (b'{"id":"1","priority":32768,"msg":"a"}', "outside the limits"),

@@ -40,7 +40,7 @@ def test_a_message_comes_back_from_its_headers(
     key: str, id: str, headers: dict[str, str], priority: int
 ) -> None:
     headers.pop("content-type", None)
-    fields = Fields(b"b", key, id, headers or None, priority)
+    fields = Fields(b"b", key, id or None, headers or None, priority)
     assert from_headers(to_headers(fields), b"b", 0) == fields
 
 

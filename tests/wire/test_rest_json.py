@@ -74,9 +74,9 @@ def test_keys_are_counted_as_colons_are(value: Any) -> None:
 
 
 def test_a_wrong_field_is_named() -> None:
-    with pytest.raises(InvalidArgument, match=r"\$\.a"):
+    with pytest.raises(InvalidArgument, match="fit: a must be a whole number, not text"):
         read(b'{"a":"x"}', Small)
-    with pytest.raises(InvalidArgument, match="unknown field `b`"):
+    with pytest.raises(InvalidArgument, match="there is no field b; known: a"):
         convert({"b": 1}, Small)
 
 

@@ -45,6 +45,13 @@ def join_existing(
         )
 
 
+def has_queue(broker: Broker, topic: str, subscription: str) -> bool:
+    """True when the topic has this subscription."""
+    with broker.engine.lock:
+        known = broker.state.names.get(topic)
+        return known is not None and subscription in (known.subscriptions or {})
+
+
 def end_queue(broker: Broker, topic: str, subscription: str) -> int:
     """Deletes a subscription; returns how many unfinished messages it had.
 

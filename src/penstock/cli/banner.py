@@ -3,9 +3,10 @@
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-from penstock.cli.output import number, plural
+from penstock.cli.output import plural
 from penstock.cli.stats import recovery_line
 
 _MEANINGS = {
@@ -52,7 +53,7 @@ def lines(
     else:
         yield (
             f"recovered: {plural(stats['topics'], 'topic')}, "
-            f"{number(stats['messages_held'])} messages held; {recovery_line(stats['recovery'])}"
+            f"{plural(stats['messages_held'], 'message')} held; {recovery_line(stats['recovery'])}"
         )
     for reason in stats["health"]["reasons"]:
         yield f"health: {stats['health']['status']}: {reason}"
@@ -61,11 +62,11 @@ def lines(
         "frames": "penstock://{}",
         "lines": "telnet {}",
         "http": "http://{}/docs",
-        "socket": f"file:{folder}",
+        "socket": quote(f"file:{folder}"),
     }
     width = max((len(address) for address in addresses.values()), default=0)
     for name, address in addresses.items():
-        use = uses[name].format(address.replace(":", " ") if name == "lines" else address)
+        use = uses[name].format(_for_telnet(address) if name == "lines" else address)
         yield f"  {name:<7} {address:<{width}}  {use}"
     yield ""
     yield "try, in another terminal:"
@@ -75,12 +76,19 @@ def lines(
 
 def tries(folder: Path, addresses: Mapping[str, str]) -> Iterator[str]:
     """Three commands that work as they stand."""
-    url = f"penstock://{addresses['frames']}" if "frames" in addresses else f"file:{folder}"
+    url = quote(f"penstock://{addresses['frames']}" if "frames" in addresses else f"file:{folder}")
     yield f"  penstock pub orders 'hello' --url {url}"
     yield f"  penstock sub orders --subscription first --count 1 --url {url}"
     if "http" in addresses:
-        yield f"  curl http://{addresses['http']}/v1/topics"
+        page = f"http://{addresses['http']}/v1/topics"
+        yield f"  curl {quote(page)}"
     elif "lines" in addresses:
-        yield f"  telnet {addresses['lines'].replace(':', ' ')}"
+        yield f"  telnet {_for_telnet(addresses['lines'])}"
     else:
         yield f"  penstock stats --url {url}"
+
+
+def _for_telnet(address: str) -> str:
+    """Host and port as two words; an IPv6 address stands without brackets there."""
+    host, _, port = address.rpartition(":")
+    return f"{host.strip('[]')} {port}"

@@ -4,7 +4,10 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from penstock.cli.command import Command
+from penstock.cli.connection import opened
+from penstock.cli.options import OURS
 from penstock.cli.output import Output
+from penstock.cli.parser import BadUsage
 from penstock.drivers import capabilities
 
 
@@ -17,11 +20,14 @@ def add(parser: ArgumentParser) -> None:
 
 async def run(arguments: Namespace, output: Output) -> int:
     """Prints the matrix."""
-    if arguments.broker is None:
+    is_named = hasattr(arguments, "url") or hasattr(arguments, "context")
+    if arguments.broker is not None:
+        if is_named:
+            raise BadUsage("the broker is named twice; give URL, --url or --context")
+        arguments.url = arguments.broker
+    elif not is_named:
         return _show_all(output)
-    import penstock
-
-    async with penstock.connect(arguments.broker) as client:
+    async with opened(arguments, creates=True) as client:
         can = client.capabilities
     cells = capabilities.cells_of(can)
     if output.is_json:

@@ -10,6 +10,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from penstock.cli import contexts
 from penstock.cli.command import Command
 from penstock.cli.options import chosen
 from penstock.cli.output import Output, printable
@@ -18,6 +19,9 @@ from penstock.vocabulary.errors import PenstockError
 
 SHELLS: Final = ("bash", "zsh", "fish")
 TOPICS: Final = "topics"
+CONTEXTS: Final = "contexts"
+CONTEXT_OPTION: Final = "--context"
+CONTEXT_NAMES: Final = f"penstock completion {CONTEXTS} 2>/dev/null"
 WAIT_S: Final = 1.0
 """Whoever pressed the tab key does not wait longer for topic names."""
 
@@ -47,15 +51,17 @@ def add(parser: ArgumentParser) -> None:
     """Adds the arguments of this command."""
     parser.add_argument(
         "shell",
-        choices=(*SHELLS, TOPICS),
-        help="whose script to print; `topics` prints topic names, where that is quick",
+        choices=(*SHELLS, TOPICS, CONTEXTS),
+        help="whose script to print; `topics` prints topic names, where that is quick, and "
+        "`contexts` the names of contexts",
     )
 
 
 async def run(arguments: Namespace, output: Output) -> int:
-    """Prints the script, or the topic names."""
-    if arguments.shell == TOPICS:
-        for name in await topic_names(arguments):
+    """Prints the script, or the names."""
+    if arguments.shell in {TOPICS, CONTEXTS}:
+        is_topics = arguments.shell == TOPICS
+        for name in await topic_names(arguments) if is_topics else context_names():
             output.say(name)
         return 0
     from penstock.cli.main import build
@@ -116,6 +122,14 @@ async def topic_names(arguments: Namespace) -> list[str]:
     except (PenstockError, BadUsage, OSError, TimeoutError):
         return []  # A tab key is no place for an error.
     return [printable(str(row["topic"]).encode()) for row in rows]
+
+
+def context_names() -> list[str]:
+    """Names of contexts."""
+    try:
+        return sorted(contexts.read().urls)
+    except PenstockError:
+        return []  # A tab key is no place for an error.
 
 
 def is_quick(url: str) -> bool:
@@ -183,6 +197,8 @@ def bash(found: list[Node]) -> str:
 
 
 def _bash_values(option: Option) -> str:
+    if option.name == CONTEXT_OPTION:
+        return f'COMPREPLY=($(compgen -W "$({CONTEXT_NAMES})" -- "$cur"))'
     if not option.choices:
         return 'COMPREPLY=($(compgen -f -- "$cur"))'
     return f'COMPREPLY=($(compgen -W "{" ".join(option.choices)}" -- "$cur"))'
@@ -233,6 +249,8 @@ def _fish_option(option: Option) -> str:
     text = f"{flag} {option.name.lstrip('-')} -d {shlex.quote(option.summary)}"
     if option.choices is None:
         return text
+    if option.name == CONTEXT_OPTION:
+        return f"{text} -x -a '({CONTEXT_NAMES})'"
     return (
         f"{text} -x -a {shlex.quote(' '.join(option.choices))}" if option.choices else text + " -r"
     )

@@ -69,6 +69,8 @@ def shown(value: Any) -> str:
     """A value as it is written in a file."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "–"
     if isinstance(value, dict):
         return ", ".join(f"{name}={other}" for name, other in value.items()) or "–"
     return str(value)

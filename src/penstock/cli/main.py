@@ -114,7 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = int(stop.code or 0)
     except BadUsage as error:
         output.error("usage", error.text)
-        output.notice(error.usage)
+        if error.usage:
+            output.notice(error.usage)
         code = USAGE
     except PenstockError as error:
         output.error(error.code, str(error), error.details.get("problems", ()))
@@ -185,7 +186,7 @@ def build() -> Parser:
             _add(commands, entry)
             continue
         group = commands.add_parser(entry.name, help=entry.summary, description=entry.summary)
-        group.epilog = f"example:\n  penstock {entry.commands[0].example}"
+        group.epilog = _examples(entry.commands[0].example)
         group.set_defaults(parser=group)
         members = group.add_subparsers(title="commands", metavar="COMMAND")
         for member in entry.commands:
@@ -195,14 +196,18 @@ def build() -> Parser:
 
 def _add(commands: Any, entry: Command) -> None:
     text = f"{entry.summary}\n\n{entry.details}" if entry.details else entry.summary
-    lines = "\n".join(f"  penstock {line}" for line in entry.example.splitlines())
-    title = "examples" if "\n" in entry.example else "example"
     parser = commands.add_parser(
-        entry.name, help=entry.summary, description=text, epilog=f"{title}:\n{lines}"
+        entry.name, help=entry.summary, description=text, epilog=_examples(entry.example)
     )
     entry.add(parser)
     options.add_common(parser)
     parser.set_defaults(run=entry.run, parser=parser)
+
+
+def _examples(text: str) -> str:
+    lines = "\n".join(f"  penstock {line}" for line in text.splitlines())
+    title = "examples" if "\n" in text else "example"
+    return f"{title}:\n{lines}"
 
 
 def version() -> str:

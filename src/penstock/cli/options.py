@@ -11,6 +11,10 @@ from penstock.cli.parser import BadUsage
 URL_DEFAULT: Final = "file:./penstock-data"
 URL_VARIABLE: Final = "PENSTOCK_URL"
 FILE: Final = Path("penstock.toml")
+OURS: Final = ("file", "memory", "penstock")
+"""Kinds of URL that lead to a broker of our own."""
+FILE_VARIABLE: Final = "PENSTOCK_CONFIG"
+CONTEXT_VARIABLE: Final = "PENSTOCK_CONTEXT"
 
 
 class Chosen(NamedTuple):
@@ -29,8 +33,8 @@ def add_common(parser: ArgumentParser) -> None:
         metavar="URL",
         default=SUPPRESS,
         help="the broker: file:DIR, penstock://HOST:PORT or memory: "
-        f"(default: ${URL_VARIABLE}, then `url` in {FILE}, then the context in use, then "
-        f"{URL_DEFAULT})",
+        f"(default: ${URL_VARIABLE}, then the context ${CONTEXT_VARIABLE} names, then `url` in "
+        f"{FILE} or the file ${FILE_VARIABLE} names, then the context in use, then {URL_DEFAULT})",
     )
     common.add_argument(
         "--context", metavar="NAME", default=SUPPRESS, help="the broker this context names"
@@ -71,11 +75,13 @@ def chosen(arguments: Namespace) -> Chosen:
         return _in_context(context, "--context")
     if os.environ.get(URL_VARIABLE):
         return Chosen(os.environ[URL_VARIABLE], f"${URL_VARIABLE}")
-    if os.environ.get("PENSTOCK_CONTEXT"):
-        return _in_context(os.environ["PENSTOCK_CONTEXT"], "$PENSTOCK_CONTEXT")
-    found = _url_in_file()
+    if os.environ.get(CONTEXT_VARIABLE):
+        return _in_context(os.environ[CONTEXT_VARIABLE], f"${CONTEXT_VARIABLE}")
+    named = os.environ.get(FILE_VARIABLE)
+    path = Path(named) if named else FILE
+    found = _url_in_file(path, is_named=bool(named))
     if found:
-        return Chosen(found, f"`url` in {FILE}")
+        return Chosen(found, f"`url` in {path}")
     return _current() or Chosen(URL_DEFAULT, "the default")
 
 
@@ -96,17 +102,19 @@ def _current() -> Chosen | None:
     return Chosen(context.find(known, known.current), "the context in use", known.current)
 
 
-def _url_in_file() -> str | None:
+def _url_in_file(path: Path, *, is_named: bool) -> str | None:
     try:
-        text = FILE.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
+        if is_named:
+            raise BadUsage(f"${FILE_VARIABLE} names {path}, which is not there") from None
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise BadUsage(f"{FILE} cannot be read: {error}") from error
+        raise BadUsage(f"{path} cannot be read: {error}") from error
     try:
         found = tomllib.loads(text).get("url")
     except tomllib.TOMLDecodeError as error:
-        raise BadUsage(f"{FILE} is not valid TOML: {error}") from error
+        raise BadUsage(f"{path} is not valid TOML: {error}") from error
     if found is not None and not isinstance(found, str):
-        raise BadUsage(f"{FILE}: `url` must be text, not {found!r}")
+        raise BadUsage(f"{path}: `url` must be text, not {found!r}")
     return found

@@ -49,7 +49,7 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--json-body", action="store_true", help="check that the body is JSON before publishing it"
     )
-    parser.add_argument("--file", type=Path, metavar="FILE", help="read FILE, not standard input")
+    parser.add_argument("--file", type=Path, metavar="FILE", help="read FILE; - is standard input")
     many = parser.add_mutually_exclusive_group()
     many.add_argument("--lines", action="store_true", help="each line of the input is a body")
     many.add_argument(
@@ -62,6 +62,8 @@ def add(parser: ArgumentParser) -> None:
 
 async def run(arguments: Namespace, output: Output) -> int:
     """Publishes, and returns once everything is durable."""
+    if str(arguments.file) == "-" and arguments.body is None:
+        arguments.body, arguments.file = "-", None
     _check(arguments)
     async with opened(arguments, creates=True) as client:
         if arguments.lines or arguments.ndjson:

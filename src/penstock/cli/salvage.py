@@ -1,6 +1,7 @@
 """`penstock salvage`: copies everything that is whole in a broken store to a new one."""
 
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 
 import msgspec
 
@@ -24,12 +25,18 @@ def run(arguments: Namespace, output: Output) -> int:
     from penstock.journal.disk import FolderDisk
 
     folder = existing(arguments.dir)
+    is_new = not arguments.out.exists()
     with Progress(output, f"reading {folder}, megabytes") as progress:
         source = WatchedDisk(folder, progress)
         try:
             target = FolderDisk(arguments.out)
             try:
                 report = salvage(source, target)
+            except BaseException:
+                if is_new:
+                    with suppress(OSError):  # it is not empty
+                        arguments.out.rmdir()
+                raise
             finally:
                 target.close()
         finally:

@@ -6,8 +6,10 @@ from typing import Any
 from penstock.cli import message, values
 from penstock.cli.command import Command
 from penstock.cli.connection import opened
+from penstock.cli.options import OURS
 from penstock.cli.output import Output
 from penstock.cli.receiving import receive
+from penstock.vocabulary.filters import is_pattern
 
 
 def add(parser: ArgumentParser) -> None:
@@ -28,18 +30,19 @@ def add(parser: ArgumentParser) -> None:
 
 async def run(arguments: Namespace, output: Output) -> int:
     """Follows the topic without a durable subscription: nobody else misses anything."""
-    async with (
-        opened(arguments) as client,
-        client.subscribe(arguments.topic, None, start=arguments.start) as deliveries,
-    ):
-        output.notice(f"following {arguments.topic!r}; Ctrl-C ends")
-        await receive(
-            deliveries,
-            lambda received: _show(output, received),
-            lambda received: received.ack(),
-            count=arguments.count,
-            timeout_s=arguments.timeout,
-        )
+    topic = arguments.topic
+    async with opened(arguments) as client:
+        if client.capabilities.scheme in OURS and not is_pattern(topic):
+            await client.describe_topic(topic)  # to subscribe would make it
+        async with client.subscribe(topic, None, start=arguments.start) as deliveries:
+            output.notice(f"following {topic!r}; Ctrl-C ends")
+            await receive(
+                deliveries,
+                lambda received: _show(output, received),
+                lambda received: received.ack(),
+                count=arguments.count,
+                timeout_s=arguments.timeout,
+            )
     return 0
 
 
@@ -56,6 +59,6 @@ COMMAND = Command(
     "tail orders\ntail orders --start earliest --timeout 1",
     add,
     run,
-    details="A folder belongs to one process at a time: with a file: URL, other programs publish\n"
-    "to it only while this command does not run. Use --start to look at what is there.",
+    details="The topic must be there. With a file: URL, other programs may publish meanwhile:\n"
+    "whoever opens the folder next is connected to this command. --start shows what is there.",
 )

@@ -25,6 +25,7 @@ from penstock.cli.output import (
     duration,
     is_terminal,
     number,
+    plural,
     printable,
     size,
 )
@@ -36,6 +37,7 @@ HEAD_LINES: Final = 5
 ROWS_PLAIN_MAX: Final = 50
 _COLUMNS: Final = ("IN/S", "OUT/S", "BACKLOG", "OLDEST", "MESSAGES", "BYTES", "CONSUMERS")
 _WIDTHS: Final = (10, 10, 11, 9, 11, 10, 9)
+KEYS: Final = "; s sorts, q quits"
 _NAME_MIN: Final = 12
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
 _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
@@ -150,7 +152,9 @@ class Top:
             except Unavailable as error:
                 trouble = f"{error.text}; trying again"
             width, height = shutil.get_terminal_size()
-            drawn = [] if found is None else lines(found, width, height - 1, output, self._sort)
+            drawn: list[str] = []
+            if found is not None:
+                drawn = lines(found, width, height - 1, output, self._sort, KEYS)
             if trouble:
                 drawn[:1] = [output.paint(cut(trouble, width), RED)]
             show(drawn)
@@ -174,19 +178,24 @@ class Top:
 # -- what is drawn -------------------------------------------------------------------------------
 
 
-def lines(found: View, width: int, height: int, output: Output, sort: str) -> list[str]:
-    """One screen, no line wider than the terminal, no more lines than it has."""
+def lines(
+    found: View, width: int, height: int, output: Output, sort: str, keys: str = ""
+) -> list[str]:
+    """One screen, no line wider than the terminal, no more lines than it has.
+
+    `keys` says which keys there are, where there is a keyboard.
+    """
     colour = {"ok": GREEN, "degraded": YELLOW}.get(found.health, RED)
     first = (
         f"{time.strftime('%H:%M:%S', time.localtime(found.at))}  health {found.health}  "
-        f"{number(found.topics)} topics  {number(found.subscriptions)} subscriptions  "
-        f"{number(found.consumers)} consumers"
+        f"{plural(found.topics, 'topic')}  {plural(found.subscriptions, 'subscription')}  "
+        f"{plural(found.consumers, 'consumer')}"
     )
     second = (
         f"in {rate(found.in_s)}/s  out {rate(found.out_s)}/s  "
-        f"{number(found.messages_held)} messages held  {size(found.disk_bytes)} on disk"
+        f"{plural(found.messages_held, 'message')} held  {size(found.disk_bytes)} on disk"
     )
-    third = found.reasons[0] if found.reasons else f"by {sort}; s sorts, q quits"
+    third = found.reasons[0] if found.reasons else f"by {sort}{keys}"
     name_width = max(_NAME_MIN, width - sum(_WIDTHS) - 2 * len(_WIDTHS))
     titles = "  ".join(
         ["TOPIC".ljust(name_width)]

@@ -305,6 +305,10 @@ def _at_head(case: Case) -> Finding:
             f"no consumer has credit: {busy['consumer']!r} has {busy['outstanding']} of "
             f"{busy['credit']} messages outstanding; ack faster, raise the credit, or add consumers"
         )
+    elif "not-pulling" in states:
+        reason = "no-credit"
+        names = ", ".join(repr(row["consumer"]) for row in rows if row["state"] == "not-pulling")
+        text = f"it is next, and nobody pulls just now: {names} must pull again to get it"
     elif states & {"isolated", "saving"}:
         reason = "behind-isolated"
         text = (

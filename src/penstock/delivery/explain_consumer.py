@@ -116,6 +116,10 @@ _CONSUMER_TEXTS: Final = {
             "ack faster or raise its credit_bytes"
         ),
     ),
+    "not-pulling": (
+        "no-credit",
+        "consumer {consumer!r} takes messages only while it pulls, and does not just now; pull",
+    ),
     "free": ("ready", "messages wait and it has credit: they are being handed over; ask again"),
 }
 
@@ -137,6 +141,8 @@ def consumer_row(consumer: Consumer) -> Finding:
         state = "isolated"
     elif consumer.is_saving:
         state = "saving"
+    elif not consumer.credit_bytes:
+        state = "not-pulling"
     elif consumer.outstanding_bytes >= consumer.credit_bytes:
         state = "full-bytes"
     else:

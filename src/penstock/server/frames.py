@@ -18,6 +18,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.loop_mailbox import LoopMailbox
 from penstock.server.frames_connection import Connection
 from penstock.server.frames_limits import EXECUTOR_THREADS, SWEEP_S, FramesLimits
+from penstock.server.places import shown_address
 from penstock.server.rounds import Complaints, Rounds
 from penstock.wire import frames
 from penstock.wire.frames import Type
@@ -74,7 +75,7 @@ class FramesListener:
         """Where it listens."""
         if self._path is not None:
             return self._path
-        return f"{self._host}:{self._port}"
+        return shown_address(self._host, self._port)
 
     async def start(self) -> None:
         """Listens from now on. Raises OSError."""

@@ -14,19 +14,22 @@ import msgspec
 
 from penstock.broker.broker import Broker
 from penstock.broker.loop_mailbox import LoopMailbox
+from penstock.server import http_origins
 from penstock.server.http_connection import Connection
 from penstock.server.http_exchange import Exchange
 from penstock.server.http_heads import Heads
 from penstock.server.http_publish import Publishing
 from penstock.server.http_pull import Seats
 from penstock.server.http_routes import Routes
+from penstock.server.places import is_loopback, shown_address
 from penstock.server.rounds import Complaints, Rounds
-from penstock.wire.rest import Refused
 from penstock.wire.rest_tokens import key_of
 
 SWEEP_S: Final = 0.25
 IDLE_SWEEP_S: Final = 5.0
 """How often idle connections are looked for."""
+ANSWER_S: Final = 1.0
+"""At the end, so long is waited for answers that are under way."""
 
 log = logging.getLogger("penstock.server")
 
@@ -60,9 +63,9 @@ class HttpListener:
 
     def __init__(
         self, broker: Broker, host: str, port: int, settings: HttpSettings | None = None, *,
-        is_ready: Callable[[], str | None] | None = None, ssl: Any = None,
+        is_ready: Callable[[], str | None] | None = None, ssl: Any = None, name: str = "",
     ) -> None:  # fmt: skip
-        """`is_ready` returns None, or why the server is not ready."""
+        """`is_ready` returns None, or why the server is not ready; `name` is one of the host."""
         self.broker = broker
         self.settings = settings or HttpSettings()
         self.is_draining = False
@@ -73,6 +76,8 @@ class HttpListener:
         self.refused_connections = 0
         self.requests = 0
         self._host, self._port, self._ssl = host, port, ssl
+        self._own_names = frozenset({host.lower(), name.lower()} - {""})
+        self._is_local = is_loopback(host)
         self._server: asyncio.Server | None = None
         self._watched: dict[Connection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -89,9 +94,8 @@ class HttpListener:
     def address(self) -> str:
         """Where it really listens."""
         if self._server is None or not self._server.sockets:
-            return f"{_shown(self._host)}:{self._port}"
-        found = self._server.sockets[0].getsockname()
-        return f"{_shown(found[0])}:{found[1]}"
+            return shown_address(self._host, self._port)
+        return shown_address(*self._server.sockets[0].getsockname()[:2])
 
     @property
     def port(self) -> int:
@@ -117,37 +121,50 @@ class HttpListener:
         ]
 
     def drain(self) -> None:
-        """Takes no new connections; every answer from now on is the last of its connection."""
+        """Hands out and takes in nothing new; what was pulled can still be settled.
+
+        New connections are taken, too: a client that holds messages may have none open, and
+        whoever asks for health must get an answer. Streams end; every answer is the last of its
+        connection.
+        """
         if self.is_draining or self._server is None:
             return
         self.is_draining = True
-        self._server.close()
         self.seats.wake()
         for connection in list(self.connections):
-            streams = [each for each in connection.waiting if each.is_streaming]
-            if streams or not (connection.waiting or connection.reading_since):
+            if connection.is_streaming:
                 connection.end()
 
     async def stop(self) -> None:
-        """Ends every connection. Doing so twice is harmless."""
+        """Ends every connection, after its answers if they come soon. Twice is harmless."""
         self.drain()
         if self.is_stopping or self._server is None:
             return
         self.is_stopping = True
+        self._server.close()
         if self._timer is not None:
             self._timer.cancel()
         for rounds in self._rounds:
             rounds.stop()
         for connection in list(self.connections):
+            if connection.is_streaming:
+                connection.end()
+            else:
+                connection.end_after_answers()
+        await self._all_gone(ANSWER_S)
+        for connection in list(self.connections):
             connection.abort()
-        if self.connections:
-            self._is_empty = self.loop.create_future()
-            await self._is_empty
+        await self._all_gone(None)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.seats.close()
         await self._server.wait_closed()
+
+    async def _all_gone(self, seconds: float | None) -> None:
+        if self.connections:
+            self._is_empty = self.loop.create_future()
+            await asyncio.wait([self._is_empty], timeout=seconds)
 
     def _abandon(self) -> None:
         self.seats.lose()
@@ -199,30 +216,20 @@ class HttpListener:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def change(self, settings: HttpSettings) -> None:
+        """Uses new settings; who was let in under the old ones is asked again."""
+        self.settings = settings
+        self.heads = Heads()
+
     # -- requests --------------------------------------------------------------------------------
 
     def route(self, exchange: Exchange) -> None:
         """Finds who handles a request, and how large its body may be. Raises Refused."""
         self.requests += 1
-        origin = exchange.headers.get("origin")
-        if origin is not None:
-            self._check_origin(exchange, origin)
-        self._routes.find(exchange)
-
-    def _check_origin(self, exchange: Exchange, origin: str) -> None:
-        """A page of another site must not reach a broker through its visitor's browser."""
-        allowed = self.settings.origins
-        host = exchange.headers.get("host", "")
-        if origin.partition("://")[2] == host:
-            return
-        if "*" in allowed or origin in allowed:
-            exchange.origin = origin
-            return
-        raise Refused(
-            403,
-            "origin-not-allowed",
-            f"pages of {origin[:200]!r} may not use this server; allow them by its setting origins",
+        exchange.origin = http_origins.check(
+            exchange.headers, self.settings.origins, self._own_names, is_local=self._is_local
         )
+        self._routes.find(exchange)
 
     def date(self) -> bytes:
         """The date line of an answer."""
@@ -234,7 +241,3 @@ class HttpListener:
 
 def _always_ready() -> str | None:
     return None
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

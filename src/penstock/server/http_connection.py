@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._end_after_answers()
+            self.end_after_answers()
         except httptools.HttpParserError as error:
             self._refuse(Refused(400, "bad-request", f"this is not a request: {_text(error)}"))
         if not self._is_in_body and self._exchange is not None:
@@ -121,14 +121,13 @@ class Connection(asyncio.Protocol):
     def _take_known(self, data: bytes) -> int:
         """Takes the first requests whose heads are known; returns how far they reach."""
         at, listener = 0, self.listener
-        while at < len(data):
+        while at < len(data) and not self.is_ending:
             found = listener.heads.find(data, at)
             if found is None:
                 break
             known, start = found
             at = start + known.length
             exchange = Exchange.again(self, known, data[start:at])
-            exchange.is_close = listener.is_draining
             listener.requests += 1
             self.waiting.append(exchange)
             self._handle(exchange)
@@ -147,7 +146,7 @@ class Connection(asyncio.Protocol):
         """The client says no more. What it asked is still answered, but nobody waits for it."""
         if any(exchange.is_patient for exchange in self.waiting):
             self.abort()
-        self._end_after_answers()
+        self.end_after_answers()
         return bool(self.waiting) and not self._is_gone
 
     def pause_writing(self) -> None:
@@ -171,7 +170,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         self._begun += 1
-        if self._is_refused:
+        if self._is_refused or self.is_ending:
             return
         self._exchange = Exchange(self)
         self.reading_since = self.listener.now()
@@ -207,7 +206,7 @@ class Connection(asyncio.Protocol):
         exchange.method = self._parser.get_method().decode("ascii", "replace")
         exchange.is_head = exchange.method == "HEAD"
         exchange.is_old = self._parser.get_http_version() == "1.0"
-        exchange.is_close = self.listener.is_draining or not self._parser.should_keep_alive()
+        exchange.is_close = not self._parser.should_keep_alive()
         try:
             if sum(len(n) + len(v) + 4 for n, v in self._head) > HEAD_BYTES_MAX:
                 raise _head_too_large()
@@ -303,6 +302,19 @@ class Connection(asyncio.Protocol):
             exchange.fail(refused)
         self._stop_reading()
 
+    @property
+    def is_streaming(self) -> bool:
+        """True while an answer without an end is under way."""
+        return any(each.is_streaming for each in self.waiting)
+
+    def ends_with(self, exchange: Exchange) -> bool:
+        """Takes no more requests if this is the last one that came; False when there are more."""
+        is_another_begun = self._exchange is not None and self._exchange is not exchange
+        if is_another_begun or (self.waiting and self.waiting[-1] is not exchange):
+            return False
+        self.is_ending = True
+        return True
+
     def answered(self) -> None:
         """An answer is ready; all that are ready in this round of the loop go out together."""
         if not self._is_flushing:
@@ -331,7 +343,7 @@ class Connection(asyncio.Protocol):
             self.end()
         elif not waiting:
             self.idle_since = self.listener.now()
-            if self.is_ending or (self.listener.is_draining and not self.reading_since):
+            if self.is_ending:
                 self.end()
         self._read_on()
 
@@ -359,7 +371,7 @@ class Connection(asyncio.Protocol):
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def _end_after_answers(self) -> None:
+    def end_after_answers(self) -> None:
         """No more requests; the connection ends when those that came are answered."""
         self.is_ending = True
         if not self.waiting:

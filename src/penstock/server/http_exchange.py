@@ -108,7 +108,8 @@ class Exchange:
         """Answers; the second answer to one request is a mistake of ours."""
         assert self.data is None, "a request is answered once"
         listener = self.connection.listener
-        self.is_close = self.is_close or listener.is_draining
+        if listener.is_draining and self.connection.ends_with(self):
+            self.is_close = True
         is_special = headers or self.is_close or self.is_old or self.is_head or self.origin
         if status == OK and content_type is JSON and not is_special:
             self.data = b"%b%b%b%d\r\n\r\n%b" % (
@@ -170,7 +171,8 @@ CLOSING: Final = frozenset(
 
 
 def _welcome(origin: str) -> bytes:
-    return line("access-control-allow-origin", origin) + b"vary: origin\r\n"
+    allowed = line("access-control-allow-origin", origin)
+    return allowed + b"access-control-expose-headers: *\r\nvary: origin\r\n"
 
 
 def line(name: str, value: str) -> bytes:

@@ -26,6 +26,7 @@ from penstock.broker.pulling import (
 from penstock.vocabulary.claims import Claim, Refusal, Renewal
 from penstock.vocabulary.errors import (
     AckRefused,
+    Draining,
     NotLeased,
     PenstockError,
     Unavailable,
@@ -170,6 +171,8 @@ class Seats:
 
     async def pull(self, topic: str, name: str, wish: Pull) -> tuple[Seat, list[Piece]]:
         """Messages for one pull; none when its time is over. Raises PenstockError."""
+        if self._is_draining:
+            raise Draining("the server is stopping and hands out no more messages")
         seat = self._seat(topic, name, wish.consumer)
         if seat.consumer.outstanding + wish.max > HELD_MAX:
             raise Unavailable(
@@ -178,8 +181,7 @@ class Seats:
             )
         waiting = Waiting(self.loop.create_future(), wish.max)
         seat.wait(waiting)
-        wait_s = 0.0 if self._is_draining else wish.wait_s
-        timer = self.loop.call_later(wait_s, self._time_out, seat, waiting, GRACE_S)
+        timer = self.loop.call_later(wish.wait_s, self._time_out, seat, waiting, GRACE_S)
         self._wakers.add(waiting.future)
         try:
             await waiting.future

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from penstock.broker.asking import answer_request
+from penstock.broker.pulling import find
 from penstock.server.http_exchange import Exchange
 from penstock.server.http_metrics import prometheus
 from penstock.server.http_pages import HTML, POLICY, docs_page, index_page
@@ -26,7 +27,7 @@ from penstock.wire import rest_requests as r
 from penstock.wire.rest import JSON, NDJSON, Refused
 from penstock.wire.rest_fields import Fields, from_headers
 from penstock.wire.rest_lines import bulk, read_lines
-from penstock.wire.rest_messages import Piece, events, looked_at, shown
+from penstock.wire.rest_messages import Piece, events, looked_at, one_event, shown
 from penstock.wire.rest_openapi import document
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ BULK_BYTES_MAX: Final = 16 * MIB
 JSON_BYTES_MAX: Final = 1 * MIB
 MANY: Final = frozenset({NDJSON, "application/ndjson", cloudevents.BATCH, cloudevents.STRUCTURED})
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
+BYTES: Final = "application/octet-stream"
+ACK_TOKEN: Final = "penstock-ack-token"  # noqa: S105 - the name of a header
 PREFLIGHT_METHODS: Final = "GET, PUT, POST, PATCH, DELETE"
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -263,7 +266,7 @@ class Routes:
         if wish.partition is None or wish.partition < described["partitions"]:
             found = await self._ask(q.Peek(topic, wish.limit, wish.partition, wish.after))
         pieces = [Piece(partition, frame, 0, len(frame.offsets)) for partition, frame in found]
-        _reply_messages(exchange, topic, pieces, looked_at)
+        _reply_looked_at(exchange, topic, pieces)
 
     async def _log(self, exchange: Exchange) -> None:
         wish = r.query_of(exchange.query, r.Log)
@@ -288,10 +291,8 @@ class Routes:
         for row in rows:
             if row["subscription"] == name:
                 return row
-        raise UnknownSubscription(
-            f"topic {topic!r} has no subscription {name!r}; PUT it first, or GET "
-            "…/subscriptions to see what there is"
-        )
+        find(self._broker, topic, name)  # says what there is instead
+        raise UnknownSubscription(f"topic {topic!r} has no subscription {name!r}")
 
     async def _put_subscription(self, exchange: Exchange) -> None:
         topic, name = _place(exchange)
@@ -319,13 +320,16 @@ class Routes:
     async def _pull(self, exchange: Exchange) -> None:
         topic, name = _place(exchange)
         wish = r.pull_of(exchange.body, exchange.query)
+        form = wish.form(exchange.headers.get("accept", ""))
         wish.wait_s = min(wish.wait_s, self._listener.settings.pull_wait_s_max)
         exchange.is_patient = wish.wait_s > 0
         seat, pieces = await self._seats.pull(topic, name, wish)
         exchange.on_lost = lambda: seat.give_back(pieces)
-        _reply_messages(
-            exchange, topic, pieces, lambda piece, offset: self._seats.token(seat, piece, offset)
-        )
+        write = partial(self._seats.token, seat)
+        if form in r.SINGLE:
+            _reply_event(exchange, topic, pieces, write, is_binary=form == "cloudevents-binary")
+        else:
+            _reply_messages(exchange, topic, pieces, write, is_batch=form == "cloudevents-batch")
 
     async def _ack(self, exchange: Exchange) -> None:
         wish = r.body_of(exchange.body, r.Ack)
@@ -372,7 +376,7 @@ class Routes:
             await self._ask(q.DescribeTopic(topic))  # says that one topic is meant
         dead = names.dead_topic(topic, name)
         if dead not in self._broker.state.names:
-            _reply_messages(exchange, dead, [], looked_at)
+            _reply_looked_at(exchange, dead, [])
         else:
             await self._show(exchange, dead, wish)
 
@@ -411,8 +415,33 @@ def _options(exchange: Exchange) -> None:
     exchange.reply(204, b"", JSON, headers)
 
 
-def _reply_messages(exchange: Exchange, topic: str, pieces: list[Piece], write: Any) -> None:
-    if exchange.accepts(cloudevents.BATCH) or exchange.accepts(cloudevents.STRUCTURED):
+def _reply_looked_at(exchange: Exchange, topic: str, pieces: list[Piece]) -> None:
+    is_batch = exchange.accepts(cloudevents.BATCH) or exchange.accepts(cloudevents.STRUCTURED)
+    _reply_messages(exchange, topic, pieces, looked_at, is_batch=is_batch)
+
+
+def _reply_event(
+    exchange: Exchange, topic: str, pieces: list[Piece], write: Any, *, is_binary: bool
+) -> None:
+    """One message as an event, in structured or binary mode; its token is a header."""
+    if not pieces:
+        exchange.reply(204)
+        return
+    attributes, body, token = one_event(topic, pieces[0], write)
+    headers = {ACK_TOKEN: token} if token else {}
+    if is_binary:
+        headers |= cloudevents.to_binary(attributes)
+        kind = headers.pop("content-type", BYTES)
+        exchange.reply(200, body or b"", kind, headers)
+    else:
+        event = cloudevents.to_structured(attributes, body)
+        exchange.reply(200, _encode(event), cloudevents.STRUCTURED, headers)
+
+
+def _reply_messages(
+    exchange: Exchange, topic: str, pieces: list[Piece], write: Any, *, is_batch: bool
+) -> None:
+    if is_batch:
         found = events(topic, pieces, write)
         exchange.reply(200, _encode(found), cloudevents.BATCH)
     else:

@@ -15,6 +15,7 @@ from penstock.server.lines_connection import LineConnection
 from penstock.server.lines_publishing import LinePublisher
 from penstock.server.lines_queue import ANONYMOUS, BEGINNING, LineQueue, Views
 from penstock.server.lines_settings import LinesSettings
+from penstock.server.places import shown_address
 from penstock.server.rounds import Complaints, Rounds
 from penstock.vocabulary.limits import OUT_BYTES_MAX
 from penstock.wire import line_reply as say
@@ -34,6 +35,10 @@ STOP_S: Final = 5.0
 LINGER_S: Final = 2.0
 """So long a connection waits for its client to hang up too: closing it while something that the
 client sent is unread would take from it what was said last."""
+STOPPING: Final = say.text_line("stopping: the broker is stopping; ack or nack what you have")
+CLOSING: Final = say.text_line(
+    "closing: the broker is stopping; what was answered ok is safe, connect again in a moment"
+)
 
 
 class LinesListener:
@@ -83,7 +88,7 @@ class LinesListener:
             host, port = self._server.sockets[0].getsockname()[:2]
         else:
             host, port = self._host, self._port
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return shown_address(host, port)
 
     @property
     def greeting(self) -> bytes:
@@ -106,7 +111,7 @@ class LinesListener:
         self._rounds = Rounds(self._loop, TICK_S, lambda: self._begun, self._end_slow)
 
     def drain(self) -> None:
-        """Takes no new connections and commands; each client is told, and gets its answers."""
+        """Takes no new connections; each client is told, and ends once it holds nothing."""
         if self._is_draining:
             return
         self._is_draining = True
@@ -114,12 +119,7 @@ class LinesListener:
             self._server.close()
         self._note_gone()
         for connection in list(self._connections):
-            connection.end(
-                say.text_line(
-                    "closing: the broker is stopping; what was answered ok is safe, connect again "
-                    "in a moment"
-                )
-            )
+            connection.finish(STOPPING, CLOSING)
 
     async def stop(self) -> None:
         """Ends every connection, in good order while clients read, and by force after that."""
@@ -131,6 +131,8 @@ class LinesListener:
             self._tick.cancel()
         if self._rounds is not None:
             self._rounds.stop()
+        for connection in list(self._connections):
+            connection.end(CLOSING)
         await self._all_gone(STOP_S)
         for connection in list(self._connections):
             connection.abort()

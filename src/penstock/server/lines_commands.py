@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.first_use import end_queue
+from penstock.broker.first_use import end_queue, has_queue
 from penstock.server import lines_looking as looking
 from penstock.server.lines_queue import ANONYMOUS, BEGINNING
 from penstock.vocabulary import names
@@ -36,18 +36,22 @@ def _subscribe(client: "LineConnection", command: Command) -> None:
 
 def _unsubscribe(client: "LineConnection", command: Command) -> None:
     topic = command.first
-    queue = client.queues.pop(topic, None)
-    if queue is None:
-        client.outbox.reply(say.not_subscribed(topic))
-        return
-    queue.leave(is_clean=True)
     listener = client.listener
+    queue = client.queues.pop(topic, None)
+    if queue is not None:
+        queue.leave(is_clean=True)
+        name = queue.subscription
+    else:  # A client with a name may have subscribed through an earlier connection.
+        name = BEGINNING + client.client_id
+        if not has_queue(listener.broker, topic, name):
+            client.outbox.reply(say.not_subscribed(topic))
+            return
 
     def ended(dropped: int) -> bytes:
         listener.dropped_events += dropped
         return say.unsubscribed(topic)
 
-    client.wait_for(ended, end_queue, listener.broker, topic, queue.subscription)
+    client.wait_for(ended, end_queue, listener.broker, topic, name)
 
 
 def _settle(client: "LineConnection", command: Command) -> None:
@@ -105,7 +109,8 @@ def _explain(client: "LineConnection", command: Command) -> None:
     topic, id = command.first, command.second
     queue = client.queues.get(topic)
     name = None if queue is None else queue.subscription
-    client.wait_for(bytes, looking.explain, client.listener.broker, topic, name, id)
+    held = {} if queue is None else queue.held_ids()
+    client.wait_for(bytes, looking.explain, client.listener.broker, topic, name, id, held)
 
 
 def _help(client: "LineConnection", command: Command) -> None:

@@ -62,6 +62,8 @@ class LineConnection(asyncio.Protocol):
         """The broker has no room for more messages just now."""
         self._is_reading = True
         self._is_ending = False
+        self._last = b""
+        """What is said last once the client holds nothing; empty = it may go on."""
         self._is_deaf = False
         """The client says nothing more."""
         self._is_hung_up = False
@@ -147,6 +149,17 @@ class LineConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def finish(self, notice: bytes, last: bytes) -> None:
+        """Ends as soon as the client holds nothing; one that does is told so."""
+        self._last = last
+        if self._holds:
+            self.outbox.reply(notice)
+        self.work()
+
+    @property
+    def _holds(self) -> bool:
+        return any(queue.in_flight for queue in self.queues.values())
+
     def end(self, last: bytes = b"") -> None:
         """Takes no more commands; closes as soon as everything is said."""
         if self._is_ending:
@@ -177,6 +190,8 @@ class LineConnection(asyncio.Protocol):
             self._send_acks()
         if self._promised:
             self._keep_promises()
+        if self._last and not (self._lines or self._is_busy or self._holds):
+            self.end(self._last)
         self.write()
         self._read_or_wait()
 

@@ -3,6 +3,7 @@
 They run in a thread, since they may read the disk.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +15,7 @@ from penstock.broker.broker import Broker
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.limits import LINE_LISTED_MAX, OUT_BYTES_MAX
-from penstock.wire.line_reply import event, listing, text_line
+from penstock.wire.line_reply import event, listing, printable, shown_id, text_line
 
 PEEK_DEFAULT: Final = 10
 PEEK_MAX: Final = 100
@@ -77,10 +78,35 @@ def stats(broker: Broker, own: dict[str, Any]) -> bytes:
     return listing([_json({name: found[name] for name in _SHOWN_STATS}), _json({"lines": own})])
 
 
-def explain(broker: Broker, topic: str, subscription: str | None, id: str) -> bytes:
-    """Why an event does not come. Raises UnknownTopic."""
+def explain(
+    broker: Broker, topic: str, subscription: str | None, id: str, held: Mapping[str, str]
+) -> bytes:
+    """Why an event does not come; `held` is what the client has. Raises UnknownTopic."""
     found = answer_request(broker, q.Explain(topic=topic, subscription=subscription, id=id or None))
-    return text_line(f"ok {found['reason']}: {found['text']}")
+    reason, position = found["reason"], found.get("position")
+    if position in held:
+        shown = f"{printable(topic)} {shown_id(held[position])}"
+        text = f"it is with you: say ack {shown} when you are done, or nack {shown}"
+    elif reason == "no-credit" and held:
+        first = next(iter(held.values()))
+        text = f"it comes when you are done with the one you have: ack {printable(topic)} "
+        text += shown_id(first)
+    else:
+        text = found["text"]
+    name = _id_at(broker, topic, found)
+    return text_line(f"ok {reason}: {f'event {shown_id(name)}: ' if name else ''}{text}")
+
+
+def _id_at(broker: Broker, topic: str, found: dict[str, Any]) -> str:
+    """The id of the event an explanation is about; empty when it is about none."""
+    partition, offset = found.get("partition"), found.get("offset")
+    if partition is None or offset is None:
+        return ""
+    for _, frame in answer_request(broker, q.Peek(topic, 1, partition, offset)):
+        for at, index in zip(frame.offsets, frame.indexes, strict=True):
+            if at == offset:
+                return str(frame.id_of(Batch(frame.batch, verify=False), index))
+    return ""
 
 
 def _json(value: Any) -> bytes:

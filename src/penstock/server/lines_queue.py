@@ -112,6 +112,10 @@ class LineQueue:
             sink,
         )  # fmt: skip
 
+    def held_ids(self) -> dict[str, str]:
+        """Position and id of each event that is with the client."""
+        return {f"{partition}:{at}": each.id for (partition, at), each in self._flying.items()}
+
     # -- settling --------------------------------------------------------------------------------
 
     def find(self, id: str) -> Flying | None:

@@ -21,7 +21,10 @@ class Listener(Protocol):
         ...
 
     def drain(self) -> None:
-        """Takes no new connections and tells the others, in their own words, to finish."""
+        """Takes nothing new and tells clients, in their own words, to finish.
+
+        What they hold can be settled until `stop`.
+        """
         ...
 
     async def stop(self) -> None:

@@ -68,6 +68,11 @@ def check_host(host: str, *, is_insecure: bool) -> None:
     )
 
 
+def shown_address(host: str, port: int) -> str:
+    """`host:port` as URLs have it: an IPv6 address stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_loopback(host: str) -> bool:
     """True for an address only this machine can reach."""
     if host == "localhost":

@@ -137,7 +137,7 @@ class Server:
             found.append(
                 HttpListener(
                     broker, places.http.host, places.http.port, settings.http,
-                    is_ready=lambda: self._why,
+                    is_ready=lambda: self._why, name=settings.serve.host,
                 )
             )  # fmt: skip
         return found
@@ -169,7 +169,7 @@ class Server:
                 listener.settings = fresh.lines
                 listener.language = Language(fresh.lines.commands)
             elif isinstance(listener, HttpListener):
-                listener.settings = fresh.http
+                listener.change(fresh.http)
         if self.broker is not None:
             self.broker.auto_create_topics = fresh.serve.auto_create_topics
         self.settings = fresh
@@ -194,8 +194,9 @@ class Server:
         await self._all_durable(broker)
         left = self.leased()
         if left:
-            log.info("%d messages are still out after %g s; they will be delivered again unless "
-                     "their consumers come back", left, self.settings.serve.drain_s)  # fmt: skip
+            log.info("%s still out after %g s; delivered again unless the consumers come back",
+                     "1 message is" if left == 1 else f"{left} messages are",
+                     self.settings.serve.drain_s)  # fmt: skip
 
     async def _all_durable(self, broker: Broker) -> None:
         """What was decided so far is on disk, and whoever waits for that has been answered."""

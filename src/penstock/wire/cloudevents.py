@@ -38,6 +38,8 @@ BATCH: Final = "application/cloudevents-batch+json"
 CE_PREFIX: Final = "ce-"
 SAFE: Final = frozenset(range(0x21, 0x7F)) - {0x22, 0x25}
 """Bytes that stand for themselves in the value of a `ce-` header."""
+SAFE_IN_TYPE: Final = SAFE | {0x20, 0x22}
+"""The same for `content-type`, whose parameters may have spaces and quotes."""
 
 NAME: Final = re.compile(r"[a-z0-9]{1,20}")
 JSON_TYPE: Final = re.compile(r"(application|text)/([a-z0-9.\-]+\+)?json\s*(;.*)?", re.IGNORECASE)
@@ -285,7 +287,7 @@ def to_binary(attributes: dict[str, Any]) -> dict[str, str]:
         if name != "datacontenttype"
     }
     if "datacontenttype" in attributes:
-        found[CONTENT_TYPE] = attributes["datacontenttype"]
+        found[CONTENT_TYPE] = quote(attributes["datacontenttype"].encode(), SAFE_IN_TYPE)
     return found
 
 

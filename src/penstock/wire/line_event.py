@@ -104,6 +104,8 @@ def _id(value: Any) -> str:
 
 
 def _priority(value: Any) -> int:
+    if isinstance(value, float):
+        raise InvalidArgument("priority must be a whole number, such as 3 or -1")
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidArgument("priority is not a number: it must be whole, such as 3 or -1")
     if not PRIORITY_MIN <= value <= PRIORITY_MAX:

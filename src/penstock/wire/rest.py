@@ -85,6 +85,15 @@ TITLES: Final = {
 }
 """Codes of what only HTTP can refuse."""
 
+REQUESTS: Final = {
+    "use alter_topic to": "PATCH it to",
+    "use alter_subscription to": "PATCH it to",
+    "create it first, or subscribe with this name": "PUT it first, or GET …/subscriptions to see "
+    "what there is",
+    "create it first, or publish": "PUT it first, or publish",
+}
+"""What an error advises a program to call, and the request for it."""
+
 
 class Refused(Exception):
     """A request that is refused before it means anything to the broker."""
@@ -113,7 +122,7 @@ def problem(error: Exception) -> tuple[int, bytes, dict[str, str]]:
         title, details = TITLES[code], {}
         headers.update(error.headers)
     elif isinstance(error, PenstockError):
-        status, code, text = status_of(error), error.code, error.text
+        status, code, text = status_of(error), error.code, _in_http(error.text)
         title, details = (error.__doc__ or "").partition("\n")[0], error.details
         if error.retryable:
             headers["retry-after"] = "1"
@@ -129,6 +138,13 @@ def problem(error: Exception) -> tuple[int, bytes, dict[str, str]]:
     }
     body.update({name: _plain(value) for name, value in details.items() if name not in body})
     return status, msgspec.json.encode(body), headers
+
+
+def _in_http(text: str) -> str:
+    """A text that names calls of the client, with what does the same here."""
+    for call, request in REQUESTS.items():
+        text = text.replace(call, request)
+    return text
 
 
 def _plain(value: Any) -> Any:

@@ -64,7 +64,7 @@ def from_headers(headers: Mapping[str, str], body: bytes, now_ms: int) -> Fields
     return Fields(
         None if _is_bodiless(headers, body) else body,
         _key(headers),
-        check.id(_text(headers, "penstock-id")),
+        check.id(_id(headers)),
         check.headers(said),
         priority_of(headers.get("penstock-priority")),
         moment_of(headers, "penstock-deliver-at", "penstock-delay-s", now_ms),
@@ -130,6 +130,13 @@ def header_text(name: str, value: str) -> str:
         return (unquote(raw) if b"%" in raw else raw).decode()
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"header {name} is not UTF-8 text") from error
+
+
+def _id(headers: Mapping[str, str]) -> str | None:
+    found = _text(headers, "penstock-id")
+    if found == "":
+        raise InvalidArgument("penstock-id is empty: leave it out, and the message gets an id")
+    return found
 
 
 def _is_bodiless(headers: Mapping[str, str], body: bytes) -> bool:

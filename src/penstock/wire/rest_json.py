@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from penstock.vocabulary.errors import InvalidArgument
+from penstock.wire.rest_words import in_words
 
 DEPTH_MAX: Final = 64
 
@@ -45,7 +46,7 @@ def convert(value: Any, kind: type[T], what: str = "the body") -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise InvalidArgument(f"{what} does not fit: {error}") from error
+        raise InvalidArgument(f"{what} does not fit: {in_words(error, kind)}") from error
 
 
 def check_depth(value: Any, what: str = "the body") -> None:

@@ -150,6 +150,15 @@ def events(topic: str, pieces: Sequence[Piece], write: Write) -> list[dict[str, 
     return found
 
 
+def one_event(
+    topic: str, piece: Piece, write: Write
+) -> tuple[dict[str, Any], bytes | None, str | None]:
+    """Attributes, body and token of the only message of a piece."""
+    ((offset, fields, _, attempt),) = fields_of(piece)
+    attributes = attributes_of(fields, topic, f"{piece.partition}:{offset}", attempt)
+    return attributes, fields.body, write(piece, offset)
+
+
 def looked_at(_piece: Piece, _offset: int) -> None:
     """Who only looks gets no token."""
 

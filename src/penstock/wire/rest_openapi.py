@@ -194,6 +194,23 @@ def _messages() -> dict[str, Any]:
     }
 
 
+def _pulled() -> dict[str, Any]:
+    found = _messages()
+    found["description"] = (
+        "Messages. With `max` 1 and Accept `application/cloudevents+json`, or `format` "
+        "`cloudevents`, one event in structured mode; with `format` `cloudevents-binary` one in "
+        "binary mode: its attributes in `ce-` headers, its data as the body."
+    )
+    found["content"][cloudevents.STRUCTURED] = {"schema": {"type": "object"}}
+    found["content"]["*/*"] = {"schema": {}}
+    found["headers"] = {
+        "penstock-ack-token": {
+            "description": "The token of the one event.", "schema": {"type": "string"},
+        }
+    }  # fmt: skip
+    return found
+
+
 def _body(name: str, *, required: bool = False) -> dict[str, Any]:
     return {"required": required, "content": {JSON: {"schema": _ref(name)}}}
 
@@ -367,7 +384,9 @@ def _subscription() -> dict[str, Any]:
 def _settling() -> dict[str, Any]:
     problems = (404, 409, 413, 415, 422)
     pull = _operation(
-        "pull", "delivery", "Take messages under a lease", {200: _messages()}, problems,
+        "pull", "delivery", "Take messages under a lease",
+        {200: _pulled(), 204: {"description": "There is none, and one event was asked for."}},
+        problems,
         requestBody=_body("Pull"),
         description=(
             "Answers as soon as there is a message, or after `wait_s`. The fields may stand in "

@@ -1,6 +1,6 @@
 """What the bodies of requests say: one type for each, from which the OpenAPI document is made."""
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -9,8 +9,10 @@ from penstock.vocabulary import limits
 from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import OnDuplicate, Retry, SubscriptionPolicy, TopicPolicy
+from penstock.wire import cloudevents
 from penstock.wire.rest_json import convert, read
 from penstock.wire.rest_path import parse_query
+from penstock.wire.rest_words import in_words
 
 T = TypeVar("T")
 
@@ -18,6 +20,10 @@ PULL_MAX: int = 1_000
 WAIT_S_MAX: float = 60.0
 TOKENS_MAX: int = 10_000
 LEASE_S_MAX: float = 86_400.0
+
+Form = Literal["json", "cloudevents-batch", "cloudevents", "cloudevents-binary"]
+"""What a pull is answered with: cloudevents is structured mode."""
+SINGLE: frozenset[str | None] = frozenset({"cloudevents", "cloudevents-binary"})
 
 Time = Annotated[float, Meta(ge=0, le=1e11)]
 Tokens = Annotated[
@@ -83,6 +89,27 @@ class Pull(_Body):
     max: Annotated[int, Meta(ge=1, le=PULL_MAX)] = 100
     wait_s: Annotated[float, Meta(ge=0, le=WAIT_S_MAX)] = 0.0
     consumer: Annotated[str, Meta(min_length=1, max_length=limits.CONSUMER_BYTES_MAX)] | None = None
+    format: (
+        Annotated[
+            Form,
+            Meta(
+                description="Without it Accept decides; cloudevents and cloudevents-binary are one "
+                "event, so max must be 1."
+            ),
+        ]
+        | None
+    ) = None
+
+    def form(self, accept: str) -> Form:
+        """What the answer is, as the pull or its Accept header says. Raises InvalidArgument."""
+        if self.format in SINGLE and self.max != 1:
+            raise InvalidArgument(f"format {self.format} is one event: say max=1 with it")
+        if self.format is not None:
+            return self.format
+        if cloudevents.STRUCTURED in accept and self.max == 1:
+            return "cloudevents"
+        is_batch = cloudevents.BATCH in accept or cloudevents.STRUCTURED in accept
+        return "cloudevents-batch" if is_batch else "json"
 
 
 class Ack(_Body):
@@ -162,7 +189,7 @@ def query_of(query: str, kind: type[T]) -> T:
     try:
         found = msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidArgument(f"the query does not fit: {error}") from error
+        raise InvalidArgument(f"the query does not fit: {in_words(error, kind)}") from error
     for name, text in fields.items():
         if getattr(found, name) is None:
             raise InvalidArgument(

@@ -144,3 +144,8 @@ def test_figures_are_readable() -> None:
         "raw share": "50%",
         "latency": "p50 1 ms",
     }
+
+
+def test_a_percentile_has_a_unit_and_says_of_what_it_is() -> None:
+    ((name, value),) = command.readable({"delivered_p99": 0.000237})
+    assert (name, value) == ("delivered p99 of the median second", "237 µs")

@@ -82,3 +82,18 @@ def test_the_raw_limits(tmp_path: Path) -> None:
     found = comparing.raw_limits(tmp_path, 0.05)
     assert found["syncs_per_s"] > 0
     assert found["round_trips_per_s"] > 0
+
+
+def test_the_columns_stand_below_each_other_whatever_the_urls(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(_mode: str, urls: Any, *_rest: Any) -> Any:
+        for url in urls:
+            yield compare.Turn(url, 0, {"messages_per_s": 100.0, "about": {}})
+
+    monkeypatch.setattr(compare, "run", run)
+    far = "redis://a-rather-long-name.example:6379"
+    lines = penstock("bench", "--quick", "--url", "memory:", "--compare", far).out.splitlines()
+    (title,) = [line for line in lines if line.startswith("URL ")]
+    rows = [line for line in lines if line.startswith(("memory: ", "redis:"))]
+    assert [line.index("100/s") for line in rows] == [title.index("RESULT")] * 2

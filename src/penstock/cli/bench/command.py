@@ -189,6 +189,8 @@ def readable(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield words, ", ".join(parts)
         elif name.endswith("bytes_per_s"):
             yield words, f"{size(value)}/s"
+        elif name.endswith("_p99"):
+            yield f"{words} of the median second", duration(value)
         elif name.endswith("_per_s"):
             yield words, f"{number(round(value))}/s"
         elif "bytes" in name:

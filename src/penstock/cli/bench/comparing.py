@@ -11,6 +11,7 @@ from penstock.cli.bench.figure import shown
 from penstock.cli.output import BOLD, Output, duration, number
 from penstock.cli.progress import Progress
 
+URL_WIDTH_MIN: Final = 15
 LIMIT_S: Final = 1.0
 """How long each raw limit is measured."""
 QUICK_LIMIT_S: Final = 0.2
@@ -85,11 +86,12 @@ def _show_one(output: Output, turn: compare.Turn, row: compare.Standing) -> None
 
 def _show_standings(output: Output, rows: list[compare.Standing]) -> None:
     first = rows[0].name
-    output.say(output.paint("URL              RESULT        RATIO   TURNS", BOLD))
+    width = max(URL_WIDTH_MIN, *(len(row.name) for row in rows))
+    output.say(output.paint(f"{'URL':<{width}}  RESULT        RATIO   TURNS", BOLD))
     for row in rows:
         turns = " ".join(shown(value, row.unit) for value in row.values)
         ratio = "1" if row.name == first else f"{row.ratio:.1f}×"
-        output.say(f"{row.name:<15}  {row.value_text:<12}  {ratio:<6}  {turns}")
+        output.say(f"{row.name:<{width}}  {row.value_text:<12}  {ratio:<6}  {turns}")
         lost = f"; LOST {number(row.lost)}" if row.lost else ""
         output.say(f"    {_described(row)}{lost}")
         if row.note:

@@ -5,7 +5,6 @@ from typing import Any
 
 from penstock.cli.command import Command
 from penstock.cli.connection import opened
-from penstock.cli.options import OURS
 from penstock.cli.output import Output
 from penstock.cli.parser import BadUsage
 from penstock.drivers import capabilities

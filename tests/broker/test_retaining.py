@@ -57,53 +57,6 @@ def again(rig: Rig, reopen: str) -> Rig:
 
 
 @REOPEN
-def test_deleting_a_late_subscription_leaves_what_it_had_not_acked_its_time(reopen: str) -> None:
-    rig = Rig()
-    made(rig, retain_s=100)
-    rig.publish("orders", b"0", b"1")
-    rig.wait(10)
-    rig.publish("orders", b"2")
-    for _ in range(2):  # the second one finds what the first left
-        worker = rig.attach()
-        part = worker.take()[0]
-        if part.start == 0:
-            rig.ack(worker, part, (0, 1))
-        rig.detach(worker)
-        rig = again(rig, reopen)
-        rig.broker.delete_subscription("orders", "billing")
-        assert rig.held() == [b"1", b"2"]
-        rig = again(rig, reopen)
-    rig.wait(89)
-    assert rig.held() == [b"1", b"2"]
-    rig.wait(2)
-    assert rig.held() == [b"2"]
-    rig.wait(10)
-    assert rig.held() == []
-
-
-def test_what_another_subscription_covers_is_not_kept_for_its_time() -> None:
-    rig = Rig()
-    made(rig, retain_s=100)
-    rig.publish("orders", b"0", b"1", b"2")
-    rig.broker.create_subscription("orders", "late", SubscriptionPolicy(), "earliest")
-    rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), "0:1")
-    rig.broker.delete_subscription("orders", "late")
-    consume(rig)
-    assert rig.held() == [b"0"]
-    rig.wait(101)
-    assert rig.held() == []
-
-
-def test_what_was_covered_when_it_was_published_goes_with_its_subscription() -> None:
-    rig = Rig()
-    made(rig, retain_s=100)
-    rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), None)
-    rig.publish("orders", b"0")
-    rig.broker.delete_subscription("orders", "billing")
-    assert rig.held() == []
-
-
-@REOPEN
 def test_acked_messages_stay_for_the_replay_window_and_no_longer(reopen: str) -> None:
     rig = Rig()
     made(rig, replay_s=100)

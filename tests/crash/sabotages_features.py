@@ -16,7 +16,6 @@ from penstock.delivery import (
     seek,
     settle,
     snapshot,
-    unique,
 )
 from penstock.delivery.dedup import Window
 from penstock.delivery.effects import Effects
@@ -84,7 +83,7 @@ def replaced_early() -> Planting:
 @sabotage("M52", "what a redrive brings back counts as a known id at its new place",
           stages.crash(given.ids_of_dead_letters))  # fmt: skip
 def redriven_ids() -> Planting:
-    return patch(unique, "is_copied", lambda _batch: False)
+    return patch(apply, "is_copied", lambda _batch: False)
 
 
 # -- order and times ------------------------------------------------------------------------------

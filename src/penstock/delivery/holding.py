@@ -87,59 +87,16 @@ def _outside(parts: list[tuple[int, int]], rows: list[list[int]]) -> list[tuple[
     return parts
 
 
-def take_over(partition: Partition, start: int, end: int) -> None:
-    """A durable cursor holds these messages now, and no longer their time alone."""
-    if partition.retained:
-        rows = [row for row in partition.taken or () if row[1] > partition.released.floor]
-        partition.taken = sorted(rows + _within(partition.retained, start, end)) or None
-        drop_retained(partition, start, end)
-
-
-def keep_again(partition: Partition, start: int, end: int, effects: Effects) -> None:
-    """The cursor that had taken these over is gone: what no other covers is kept for its time."""
-    others = partition.topic.durable_subscriptions()
-    end = min([end, *(each.cursors[partition.index].begin for each in others)])
-    rows = _within(partition.taken or [], start, end)
-    if rows:
-        partition.taken = _cut(partition.taken or [], start, end)
-        partition.retained = sorted([*(partition.retained or ()), *rows])
-        effects.retained[partition] = None
-
-
-def _within(rows: list[list[int]], start: int, end: int) -> list[list[int]]:
-    return [
-        [max(low, start), min(high, end), at]
-        for low, high, at in rows
-        if max(low, start) < min(high, end)
-    ]
-
-
-def dump_taken(partition: Partition) -> list[list[int]] | None:
-    """For a snapshot."""
-    floor = partition.released.floor
-    return [row for row in partition.taken or () if row[1] > floor] or None
-
-
-def load_taken(partition: Partition, found: list[list[int]]) -> None:
-    """From a snapshot."""
-    partition.taken = found
-
-
 def drop_retained(partition: Partition, start: int, end: int) -> None:
     """These messages are no longer kept for their time alone."""
     if partition.retained:
-        partition.retained = _cut(partition.retained, start, end)
-
-
-def _cut(rows: list[list[int]], start: int, end: int) -> list[list[int]] | None:
-    """Rows without what lies in start…end."""
-    left = [
-        [a, b, at]
-        for low, high, at in rows
-        for a, b in ((low, min(high, start)), (max(low, end), high))
-        if a < b
-    ]
-    return left or None
+        rows = [
+            [a, b, at]
+            for low, high, at in partition.retained
+            for a, b in ((low, min(high, start)), (max(low, end), high))
+            if a < b
+        ]
+        partition.retained = rows or None
 
 
 def retain(partition: Partition, record: Published, effects: Effects) -> None:

@@ -7,7 +7,7 @@ move: a message that comes again leaves the count in which it ended.
 from typing import Final
 
 from penstock.delivery.effects import Effects
-from penstock.delivery.holding import lose, release, take_over, wait_again
+from penstock.delivery.holding import drop_retained, lose, release, wait_again
 from penstock.delivery.leases import void_leases, void_shades
 from penstock.delivery.ranges import RangeMap
 from penstock.delivery.state import Cursor, State, Subscription
@@ -82,7 +82,7 @@ def _move(cursor: Cursor, place: int, effects: Effects) -> None:
         cursor.finished.clear(place, end)
     if cursor.partition.traits is not None:
         cursor.partition.traits.touch(place, end)
-    take_over(cursor.partition, place, end)
+    drop_retained(cursor.partition, place, end)
     wait_again(cursor.partition, place, end, effects)
 
 

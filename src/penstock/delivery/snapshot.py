@@ -7,7 +7,6 @@ import msgspec
 
 from penstock.delivery import members
 from penstock.delivery.growth import growth_state, restore_growth
-from penstock.delivery.holding import dump_taken, load_taken
 from penstock.delivery.keeping import Keeping
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import dump_reader, load_reader
@@ -38,7 +37,6 @@ TOPIC_EXTRAS: Final[tuple[Extra, ...]] = (
 PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra("traits", dump_traits, load_traits),
     Extra("ids", dump_ids, load_ids),
-    Extra("taken", dump_taken, load_taken),
     Extra("setbacks", dump_setbacks, load_setbacks),
     Extra(
         "keeping",

@@ -73,7 +73,7 @@ class Partition:
     __slots__ = (
         "aimed", "held", "held_bytes", "index", "keeping", "key", "lost", "mean_bytes",
         "newest_at", "next_offset", "publishers", "released", "reserved", "retained", "seen",
-        "setbacks", "sizes", "taken", "topic", "traits", "unordered",
+        "setbacks", "sizes", "topic", "traits", "unordered",
     )  # fmt: skip
 
     def __init__(self, topic: "Topic", index: int) -> None:
@@ -84,8 +84,6 @@ class Partition:
         self.released = RangeSet()
         self.retained: list[list[int]] | None = None
         """[start, end, newest publish time ms] of messages no durable cursor covered."""
-        self.taken: list[list[int]] | None = None
-        """The same of those that a durable cursor took over later; some may be gone since."""
         self.publishers: dict[bytes, Publisher] | None = None
         self.lost: RangeSet | None = None
         self.aimed: RangeSet | None = None

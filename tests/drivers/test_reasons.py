@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 
 import pytest
 
@@ -18,6 +19,9 @@ from penstock.drivers.reasons import UNKNOWN_HOST, reason_of
                  "[Errno 111] Connect call failed ('127.0.0.1', 9)"),
          "network is unreachable and connection refused"),
         (socket.gaierror(-2, "Name or service not known"), UNKNOWN_HOST),
+        (ssl.SSLError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed "
+                      "certificate (_ssl.c:1006)"),
+         "certificate verify failed: self-signed certificate"),
         (TimeoutError(), "it did not answer in time"),
         (OSError("odd"), "odd"),
         (ValueError("wrong"), "wrong"),

@@ -6,6 +6,7 @@ The texts of sockets and SDKs name calls, numbers and Python values; drivers say
 import os
 import re
 import socket
+import ssl
 from typing import Final
 
 UNKNOWN_HOST: Final = "the name of the host is not known"
@@ -13,6 +14,7 @@ GIVES_UP: Final = (
     "this client gives up: a connection is made again by itself only after it was made once"
 )
 """What the client does next, when the first connection fails."""
+_TLS: Final = re.compile(r"^\[[^\]]*\]|\(_ssl\.c:\d+\)$")
 _NUMBER: Final = re.compile(r"\[Errno (-?\d+)\]")
 
 
@@ -20,6 +22,8 @@ def reason_of(error: BaseException) -> str:
     """Why a connection failed."""
     if isinstance(error, socket.gaierror):
         return UNKNOWN_HOST
+    if isinstance(error, ssl.SSLError):
+        return _TLS.sub("", str(error)).strip() or type(error).__name__
     if not isinstance(error, OSError):
         return str(error) or type(error).__name__
     if error.errno is not None:

@@ -38,7 +38,7 @@ def test_opening_gives_up_with_the_time_it_took_and_no_credentials() -> None:
         raise Unavailable("connection refused")
 
     address = parse("shop://me:secret@h?connect_s=0.1", 1, {})
-    with pytest.raises(Unavailable, match=r"shop://h:1 could not be reached in 0\.1 s") as raised:
+    with pytest.raises(Unavailable, match=r"shop://h:1 could not be reached in 0\.\d s") as raised:
         asyncio.run(open_foreign(connect, address))
     assert "secret" not in str(raised.value)
     assert "connection refused" in str(raised.value)

@@ -79,7 +79,7 @@ def test_the_true_time_is_told() -> None:
 
     async def scenario() -> None:
         address = address_of("nats://h:1?connect_s=0.1")
-        with pytest.raises(Unavailable, match=r"^nats://h:1 could not be .* in 0\.3\d? s: away; "):
+        with pytest.raises(Unavailable, match=r"^nats://h:1 could not be .* in 0\.[3-9] s: away; "):
             await reach(slow, address)  # type: ignore[arg-type]
 
     asyncio.run(scenario())

@@ -9,7 +9,7 @@ from tests.drivers.kubemq.environment import double, run_inside
 
 SHORT = (
     "start_where or share_the or dead_letter_with or multicast or deliver_at or token or readme "
-    "or cell"
+    "or cell or keeps_ids"
 )
 """Those of the contract that `make test` has the time for."""
 

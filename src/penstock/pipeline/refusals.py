@@ -63,6 +63,12 @@ class RangesDiffer(PipelineRefused):
     code = "ranges-differ"
 
 
+class FixFailed(PipelineRefused):
+    """The function that mends readings in quarantine failed, or gave what is no body."""
+
+    code = "fix-failed"
+
+
 class CountsDiffer(PenstockError):
     """Read is not stored + quarantined + duplicate: rows would be lost or made up."""
 

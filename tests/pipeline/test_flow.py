@@ -1,6 +1,8 @@
 import asyncio
 import json
+import os
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from penstock.pipeline.datasets.csv_rows import PMS_CSV
 from penstock.pipeline.datasets.features import FeatureView
 from penstock.pipeline.flow import Consumer, Counts, Producer, first_of
 from penstock.pipeline.messages import read_reasons
+from penstock.pipeline.operations import compact_tables
 from penstock.pipeline.refusals import (
     CheckpointAhead,
     CheckpointBehind,
@@ -285,3 +288,17 @@ def test_the_classes_are_those_of_the_framework() -> None:
     assert [each.__name__ for each in (Consumer, flow.Subscriber, Producer, flow.Publisher)] == [
         "Consumer", "Subscriber", "Producer", "Publisher",
     ]  # fmt: skip
+
+
+def test_few_small_files_are_merged_once_one_is_old(tmp_path: Path) -> None:
+    lane = Lane(tmp_path, extra="compact_after_s = 60\n")
+    for at in range(2):
+        lane.post(readings(10, at * 10))
+        lane.run()
+    files = list((tmp_path / "warehouse").rglob("part-*.parquet"))
+    assert len(files) == 2, "they are new"
+    os.utime(files[0], (time.time() - 61, time.time() - 61))
+    lane.post(readings(10, 20))
+    lane.run()
+    (done,) = compact_tables(lane.pipeline).values()
+    assert (done.files_before, len(lane.rows())) == (0, 30), "nothing was left to merge"

@@ -16,6 +16,7 @@ import asyncio
 import json
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -36,7 +37,7 @@ from penstock.pipeline.ledger import Entry, Identity, Ledger, Range, judge
 from penstock.pipeline.reading import raw_of
 from penstock.pipeline.refusals import CountsDiffer
 from penstock.pipeline.repositories.choose import open_repository
-from penstock.pipeline.repositories.compaction import chosen, compact
+from penstock.pipeline.repositories.compaction import compact, is_due
 from penstock.pipeline.repositories.files import DataFile, write_files
 from penstock.pipeline.repositories.known import Known, marks_of
 from penstock.pipeline.repositories.port import TableStorage, WriteId
@@ -379,8 +380,8 @@ class Producer:
     def _compact(self, table: TableStorage) -> None:
         settings = self._pipeline.settings
         target = settings.compact_target_mb * 1024 * 1024
-        limit = settings.compact_files
-        if limit and any(len(few) >= limit for few in chosen(table.files(), target).values()):
+        limits = (settings.compact_files, settings.compact_after_s)
+        if is_due(table, target, *limits, time.time()):
             compact(table, target)
 
 

@@ -1,4 +1,4 @@
-"""What a replay sends for a reading in quarantine: as it was, or as a person's function mends it."""
+"""What a replay sends for a reading in quarantine: as it was, or as a function mends it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -56,6 +56,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     compact_files: int = 50
     """Small files of one day after which they are merged; 0 = never."""
     compact_target_mb: int = 128
+    compact_after_s: float = 3600.0
+    """Small files of one day are merged, however few, when one is as old as this; 0 = never."""
     analyse: dict[str, Any] = {}
 
 
@@ -135,6 +137,10 @@ def _pipeline(path: str, name: str, table: Any) -> Pipeline:
         given = msgspec.structs.replace(given, max_rows_per_batch=ROWS_IN_PROCESS)
     if given.max_rows_per_batch < 1 or given.max_bytes_per_batch < 1:
         raise BadPipelineFile(f"{where}: max_rows_per_batch and max_bytes_per_batch are at least 1")
+    for key, least in (("compact_files", 0), ("compact_target_mb", 1), ("compact_after_s", 0)):
+        value = getattr(given, key)
+        if not least <= value < float("inf"):
+            raise BadPipelineFile(f"{where}, key {key}: it is {least} or more, not {value}")
     url, topic = _source(where, given.source, given.lane)
     dataset = _asked(where, "dataset", finding.find, given.dataset)
     repositories = (

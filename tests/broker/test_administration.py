@@ -1,8 +1,12 @@
 """Topics and subscriptions: create, change, delete, list; durable when the call returns."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from penstock.broker.administration import changed
+from penstock.broker.first_use import topic_to_publish
 from penstock.vocabulary.errors import (
     InvalidArgument,
     PositionNotHeld,
@@ -15,6 +19,7 @@ from penstock.vocabulary.errors import (
 )
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.records import Cause
 from tests.broker.rig import Rig
 
 
@@ -216,3 +221,33 @@ def test_an_unknown_setting_is_named_with_the_known_ones() -> None:
 def test_a_value_of_the_wrong_type_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument, match="wrong setting"):
         changed(TopicPolicy(), changes)
+
+
+# -- topics that only being told to creates ------------------------------------------------------
+
+
+def test_without_auto_creation_a_first_use_is_refused_and_says_what_to_do(rig: Rig) -> None:
+    rig.broker.auto_create_topics = False
+    uses: list[Callable[[], Any]] = [
+        rig.publish,
+        rig.attach,
+        lambda: rig.attach(subscription=None),
+        lambda: rig.broker.partitions("orders"),
+        lambda: rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), None),
+        lambda: rig.broker.open_reader("orders", "spark", "run-1", None),
+        lambda: topic_to_publish(rig.broker, "orders", TopicPolicy()),
+    ]
+    for use in uses:
+        with pytest.raises(UnknownTopic, match=r"penstock topics create orders.*create_topic"):
+            use()
+    assert rig.broker.topics() == []
+
+
+def test_without_auto_creation_topics_that_exist_work_and_dead_letters_are_made(rig: Rig) -> None:
+    rig.broker.auto_create_topics = False
+    rig.broker.create_topic("orders", 1, TopicPolicy())
+    worker = rig.attach()
+    rig.publish("orders", b"bad")
+    rig.give_back(worker, worker.take_one(), cause=Cause.REJECTED)
+    assert rig.keeper.move_doomed()
+    assert rig.held("orders.dead.billing") == [b"bad"]

@@ -3,8 +3,11 @@
 import pytest
 
 from penstock.batch import Batch, encode_many
+from penstock.broker.explaining import explain_topic
 from penstock.broker.keeper import DEAD_RETRY_MS, KeeperState
 from penstock.broker.mailbox import DIRECT, Pending
+from penstock.delivery import admin
+from penstock.delivery.state import Cursor
 from penstock.journal.segment import SEGMENT_PREFIX
 from penstock.vocabulary.message import Message, render_id
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy
@@ -353,6 +356,89 @@ def test_one_full_dead_letter_topic_does_not_stop_or_silence_the_others(rig: Rig
     assert rig.broker.health()["status"] == "degraded"
 
 
+def test_a_full_dead_letter_topic_does_not_delay_what_fails_elsewhere_later(rig: Rig) -> None:
+    blocked, free = full(rig, "billing"), full(rig, "audit", 10_000)
+    rig.publish("orders", b"bad")
+    rig.give_back(blocked, blocked.take_one(), cause=Cause.REJECTED)
+    rig.keeper.move_doomed()
+    rig.give_back(free, free.take_one(), cause=Cause.REJECTED)
+    assert rig.keeper.move_doomed()
+    assert rig.counts(name="audit").dead == 1
+    assert rig.broker.health()["status"] == "degraded"
+
+
+LONG = "t" * 200
+WIDE = "s" * 100
+
+
+def with_nameless_dead_letters(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """A store of a version that did not look whether dead letters can be named, opened again."""
+    with monkeypatch.context() as patched:
+        patched.setattr(admin, "check_dead", lambda *_: None)
+        rig.broker.create_subscription(LONG, WIDE, SubscriptionPolicy(), None)
+    return rig.restart()
+
+
+def test_a_subscription_without_a_possible_dead_letter_topic_serves_and_says_so_loudly(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = with_nameless_dead_letters(rig, monkeypatch)
+    worker = rig.attach(LONG, WIDE)
+    rig.publish(LONG, b"good", b"bad")
+    part = worker.take_one()
+    rig.ack(worker, part, (0, 1))
+    rig.give_back(worker, part, (1, 2), cause=Cause.REJECTED)
+    assert not rig.keeper.move_doomed()
+    assert rig.counts(LONG, WIDE).waiting == 1
+    health = rig.broker.health()
+    assert health["status"] == "degraded"
+    assert "over the limit of 255" in health["reasons"][0]
+    found = explain_topic(rig.broker, LONG, WIDE, position="0:1")
+    assert found["reason"] == "dead-letter-impossible"
+    assert "over the limit of 255" in found["text"]
+    assert "seek past it" in found["text"]
+
+
+def test_a_subscription_that_cannot_bury_its_dead_holds_up_no_other(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = with_nameless_dead_letters(rig, monkeypatch)
+    bad, good = rig.attach(LONG, WIDE), rig.attach()
+    rig.publish(LONG, b"bad")
+    rig.publish("orders", b"bad")
+    rig.give_back(bad, bad.take_one(), cause=Cause.REJECTED)
+    rig.give_back(good, good.take_one(), cause=Cause.REJECTED)
+    assert rig.keeper.move_doomed()
+    assert rig.held("orders.dead.billing") == [b"bad"]
+
+
+def test_a_defect_met_with_one_subscription_leaves_the_others_in_line(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = {name: rig.attach(subscription=name) for name in ("billing", "audit")}
+    rig.publish("orders", b"bad")
+    for worker in workers.values():
+        rig.give_back(worker, worker.take_one(), cause=Cause.REJECTED)
+    move = rig.keeper._move
+
+    def failing(cursor: Cursor) -> bool:
+        if cursor.subscription.name == "billing":
+            raise RuntimeError("a defect")
+        return move(cursor)
+
+    monkeypatch.setattr(rig.keeper, "_move", failing)
+    with pytest.raises(RuntimeError):
+        rig.keeper.move_doomed()
+    rig.keeper.move_doomed()
+    assert rig.counts(name="audit").dead == 1
+    assert rig.broker.health()["reasons"] == ["a defect"]
+    monkeypatch.undo()
+    rig.clock.advance(DEAD_RETRY_MS / 1000)
+    rig.keeper.move_doomed()
+    assert rig.counts(name="billing").dead == 1
+    assert rig.broker.health()["status"] == "ok"
+
+
 def test_a_deleted_subscription_leaves_nothing_to_move(rig: Rig) -> None:
     worker = rig.attach()
     reject(rig, worker)
@@ -364,7 +450,7 @@ def test_a_deleted_subscription_leaves_nothing_to_move(rig: Rig) -> None:
 
 def test_the_keeper_starts_with_nothing_to_remember() -> None:
     state = KeeperState()
-    assert (state.blocked, state.dead_retry_at) == ("", 0)
+    assert (state.blocked, state.snapshot_end) == ({}, 0)
 
 
 def test_live_bytes_follow_what_is_held(rig: Rig) -> None:

@@ -1,11 +1,14 @@
 """QoS 0 at the broker: durable before hand-over, at most one hand-over whatever happens."""
 
+from random import Random
+
+import msgspec
 import pytest
 
 from penstock.delivery.counts import unexplained
 from penstock.journal.memory import ALL_POLICIES, MemoryDisk
-from penstock.vocabulary.policy import SubscriptionPolicy
-from tests.broker.rig import ManualClock, Rig, bodies_of
+from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from tests.broker.rig import ManualClock, Rig, Worker, bodies_of
 
 QOS_0 = SubscriptionPolicy(qos=0)
 
@@ -159,3 +162,99 @@ def test_a_message_that_cannot_be_read_is_lost_and_the_others_come() -> None:
     found = rig.counts()
     assert (found.acked, found.dropped, found.leased) == (1, 1, 0)
     assert worker.consumer.outstanding == 1
+
+
+# -- seeks -----------------------------------------------------------------------------------------
+
+
+def replayed() -> tuple[Rig, Worker]:
+    """Three messages handed over, of which the broker does not know whether they were taken."""
+    rig = Rig()
+    rig.broker.create_topic("orders", 1, TopicPolicy(replay_s=3600))
+    worker = rig.attach(policy=QOS_0)
+    rig.publish("orders", b"a", b"b", b"c")
+    worker.take()
+    return rig, worker
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_what_a_seek_takes_up_again_is_not_missed(is_clean: bool) -> None:
+    rig, worker = replayed()
+    rig.engine.is_draining = True  # nothing comes again before it leaves
+    rig.broker.seek("orders", "billing", "earliest")
+    rig.settle()
+    counts = rig.counts()
+    assert (counts.attached, counts.waiting, counts.acked, counts.dropped) == (3, 3, 0, 0)
+    rig.detach(worker, is_clean=is_clean)
+    assert rig.counts() == counts
+    assert rig.restart().counts() == counts
+
+
+def test_what_comes_again_is_missed_once() -> None:
+    rig, worker = replayed()
+    rig.broker.seek("orders", "billing", "0:1")
+    rig.settle()
+    assert worker.bodies == [b"b", b"c"]
+    rig.detach(worker)
+    counts = rig.counts()
+    assert (counts.attached, counts.acked, counts.dropped) == (3, 0, 3)
+    assert unexplained(counts) == 0
+    rig.broker.seek("orders", "billing", "earliest")
+    rig.settle()
+    counts = rig.counts()
+    assert (counts.attached, counts.waiting, counts.dropped) == (3, 3, 0)
+
+
+def test_a_consumer_is_told_that_what_it_was_sent_comes_again() -> None:
+    rig, worker = replayed()
+    rig.broker.seek("orders", "billing", "earliest")
+    rig.settle()
+    void, again = worker.take()
+    assert void.frames == []
+    assert bodies_of(again) == [b"a", b"b", b"c"]
+
+
+def test_who_leaves_between_a_seek_and_its_sync_misses_nothing_of_it() -> None:
+    rig, worker = replayed()
+    with rig.engine.lock:
+        record = rig.broker._decide_seek("orders", "billing", "0:2", (0, 2), None)
+        assert record is not None
+        rig.engine.submit(record, None)
+    rig.detach(worker)
+    counts = rig.counts()
+    assert (counts.waiting, counts.acked, counts.dropped) == (1, 0, 2)
+    assert unexplained(counts) == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_count_is_exact_whatever_is_moved_and_whoever_leaves(seed: int) -> None:
+    random = Random(seed)
+    rig = Rig()
+    rig.broker.create_topic("orders", 1, TopicPolicy(replay_s=60))
+    rig.attach(policy=QOS_0, credit=3)
+    workers: list[Worker] = []
+    for _ in range(60):
+        act = random.randrange(7)
+        if act < 2:
+            rig.publish("orders", *[b"x"] * random.randrange(1, 5))
+        elif act == 2:
+            workers.append(rig.attach(policy=QOS_0, credit=random.randrange(1, 6)))
+        elif act == 3 and workers:
+            worker = workers.pop(random.randrange(len(workers)))
+            rig.detach(worker, is_clean=random.random() < 0.5)
+        elif act == 4 and workers:
+            for part in random.choice(workers).take():
+                if part.frames and random.random() < 0.7:
+                    rig.ack(random.choice(workers), part)
+        elif act == 5:
+            rig.wait(random.choice([1, 20, 50]))
+        else:
+            end = rig.subscription().cursors[0].partition.next_offset
+            low = rig.subscription().cursors[0].partition.released.floor
+            to = random.choice(["earliest", "latest", f"0:{random.randint(low, end)}"])
+            rig.broker.seek("orders", "billing", to)
+            rig.settle()
+        counts = rig.counts()
+        assert unexplained(counts) == 0
+        assert min(msgspec.structs.astuple(counts)) >= 0, counts
+    assert rig.crash().counts().attached == counts.attached

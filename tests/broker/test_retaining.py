@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from penstock.batch import Columns, encode_columns
+from penstock.batch import Columns, encode_columns, encode_many
 from penstock.broker.mailbox import DIRECT, Pending
 from penstock.broker.retaining import Retaining
 from penstock.broker.wall import JUMP_MS_MAX
 from penstock.delivery.counts import unexplained
-from penstock.delivery.state import Partition, State
+from penstock.delivery.state import State
 from penstock.journal.memory import MemoryDisk, Op
 from penstock.journal.powercut import Policy
 from penstock.vocabulary.errors import HeldByReader, InvalidArgument
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from penstock.vocabulary.units import Part, UnitWish
 from tests.broker.rig import NAMED, ManualClock, Rig
 
 
@@ -53,6 +54,53 @@ REOPEN = pytest.mark.parametrize("reopen", ["", "restart", "crash"])
 
 def again(rig: Rig, reopen: str) -> Rig:
     return {"": lambda: rig, "restart": rig.restart, "crash": rig.crash}[reopen]()
+
+
+@REOPEN
+def test_deleting_a_late_subscription_leaves_what_it_had_not_acked_its_time(reopen: str) -> None:
+    rig = Rig()
+    made(rig, retain_s=100)
+    rig.publish("orders", b"0", b"1")
+    rig.wait(10)
+    rig.publish("orders", b"2")
+    for _ in range(2):  # the second one finds what the first left
+        worker = rig.attach()
+        part = worker.take()[0]
+        if part.start == 0:
+            rig.ack(worker, part, (0, 1))
+        rig.detach(worker)
+        rig = again(rig, reopen)
+        rig.broker.delete_subscription("orders", "billing")
+        assert rig.held() == [b"1", b"2"]
+        rig = again(rig, reopen)
+    rig.wait(89)
+    assert rig.held() == [b"1", b"2"]
+    rig.wait(2)
+    assert rig.held() == [b"2"]
+    rig.wait(10)
+    assert rig.held() == []
+
+
+def test_what_another_subscription_covers_is_not_kept_for_its_time() -> None:
+    rig = Rig()
+    made(rig, retain_s=100)
+    rig.publish("orders", b"0", b"1", b"2")
+    rig.broker.create_subscription("orders", "late", SubscriptionPolicy(), "earliest")
+    rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), "0:1")
+    rig.broker.delete_subscription("orders", "late")
+    consume(rig)
+    assert rig.held() == [b"0"]
+    rig.wait(101)
+    assert rig.held() == []
+
+
+def test_what_was_covered_when_it_was_published_goes_with_its_subscription() -> None:
+    rig = Rig()
+    made(rig, retain_s=100)
+    rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), None)
+    rig.publish("orders", b"0")
+    rig.broker.delete_subscription("orders", "billing")
+    assert rig.held() == []
 
 
 @REOPEN
@@ -134,45 +182,129 @@ def test_a_topic_over_its_size_gives_its_oldest_messages() -> None:
     exact(rig)
 
 
-def test_nothing_is_published_while_only_guarded_messages_could_make_room() -> None:
+def planned_over(rig: Rig, count: int, size: int) -> None:
+    """So many messages of a topic, all of which a reader has planned to read."""
+    rig.broker.open_reader("orders", "tables", "run-1", None)
+    for number in range(count):
+        rig.publish("orders", b"%d" % number + bytes(size - 1))
+    rig.broker.plan_ranges("orders", "tables", "run-1", 1000, None, None)
+
+
+def refused(rig: Rig, *bodies: bytes) -> None:
+    """A publish that is refused, and nothing has changed."""
+    sequence = rig.sequences["orders", 0, NAMED, 0]
+    before = rig.held(), rig.broker.describe_topic("orders")
+    with pytest.raises(HeldByReader, match="max_bytes of"):
+        rig.submit("orders", *bodies)
+    rig.sequences["orders", 0, NAMED, 0] = sequence
+    rig.settle()
+    rig.wait(1)
+    assert (rig.held(), rig.broker.describe_topic("orders")) == before
+
+
+def test_nothing_is_stored_that_only_a_planned_range_keeps_from_fitting() -> None:
+    rig = Rig()
+    made(rig, max_bytes=10_000)
+    planned_over(rig, 9, 1050)
+    refused(rig, bytes(1050))
+    refused(rig, bytes(9000))
+    rig.publish("other", b"is not concerned")
+    rig.publish("orders", b"small")
+    rig.wait(1)
+    assert b"small" in rig.held()
+    rig.publish("orders", b"tiny")
+    assert rig.counts("orders", "tables").dropped == 0
+    exact(rig)
+
+
+@REOPEN
+def test_what_a_reader_commits_makes_room(reopen: str) -> None:
+    rig = Rig()
+    made(rig, max_bytes=10_000)
+    planned_over(rig, 9, 1050)
+    rig = again(rig, reopen)
+    refused(rig, bytes(1050))
+    rig.broker.commit_reader("orders", "tables", "run-1", {0: 1})
+    rig.publish("orders", bytes(1050))
+    rig.wait(1)
+    assert len(rig.held()) == 9
+    refused(rig, bytes(2000))
+    rig.broker.release_reader("orders", "tables", "run-1", is_forced=True)
+    rig.publish("orders", bytes(2000))
+    exact(rig)
+
+
+def test_older_messages_that_nobody_planned_make_room() -> None:
     rig = Rig()
     made(rig, max_bytes=3000)
-    rig.attach("orders", "billing", credit=1)
-    protected = [(0, 100)]
-
-    def guard(_partition: Partition, start: int, end: int) -> list[tuple[int, int]]:
-        return [(max(start, a), min(end, b)) for a, b in protected if a < end and start < b]
-
-    rig.engine.retaining.guards = (guard,)
-    for number in range(6):
-        rig.publish("orders", b"%d" % number + bytes(500))
-    rig.wait(0)
-    sequence = rig.sequences["orders", 0, NAMED, 0]
-    with pytest.raises(HeldByReader, match="max_bytes of 3000"):
-        rig.submit("orders")
-    assert len(rig.held()) == 6
-    rig.publish("other", b"is not concerned")
-    protected[:] = [(0, 2)]
-    rig.wait(1)
-    rig.publish("orders", b"x", sequence=sequence)
-    assert rig.held()[:2] == [b"0" + bytes(500), b"1" + bytes(500)]
-    assert b"2" + bytes(500) not in rig.held()
+    rig.broker.create_subscription("orders", "billing", rig_policy(), None)
+    planned_over(rig, 2, 500)
+    for number in range(2, 9):
+        rig.publish("orders", b"%d" % number + bytes(499))
+        rig.wait(1)
+    assert rig.held() == [b"%d" % number + bytes(499) for number in (0, 1, 6, 7, 8)]
+    assert rig.counts().dropped == 4
     exact(rig)
+
+
+def test_a_publish_that_was_stored_is_answered_while_there_is_no_room() -> None:
+    rig = Rig()
+    made(rig, max_bytes=10_000)
+    planned_over(rig, 9, 1050)
+    assert rig.publish("orders", b"8" + bytes(1049), sequence=8).is_duplicate
+    refused(rig, bytes(1050))
+
+
+def test_a_unit_is_refused_as_a_whole() -> None:
+    rig = Rig()
+    made(rig, max_bytes=10_000)
+    planned_over(rig, 8, 1050)
+    parts = tuple(
+        Part(topic, 0, encode_many([body]), 1, 1, sequence)
+        for topic, body, sequence in [
+            ("other", b"x", 0), ("orders", bytes(700), 0), ("orders", bytes(700), 1),
+        ]
+    )  # fmt: skip
+    with pytest.raises(HeldByReader):
+        rig.broker.commit_unit(UnitWish(NAMED, 1, 0, list(parts)), [], DIRECT, Pending())
+    rig.settle()
+    assert rig.held("other") == []
+    assert len(rig.held()) == 8
+    rig.publish("orders", bytes(700))
 
 
 @pytest.mark.parametrize("limit", [100_000, None])
 def test_a_raised_limit_opens_the_topic_again(limit: int | None) -> None:
     rig = Rig()
-    made(rig, max_bytes=1000)
-    rig.engine.retaining.guards = (lambda _, start, end: [(start, end)],)
-    rig.publish("orders", bytes(2000))
-    rig.wait(0)
-    with pytest.raises(HeldByReader):
-        rig.submit("orders")
+    made(rig, max_bytes=3000)
+    planned_over(rig, 1, 2000)
+    refused(rig, bytes(1000))
     rig.broker.alter_topic("orders", {"max_bytes": limit})
-    rig.publish("orders", sequence=1)
+    rig.publish("orders", bytes(1000))
     rig.wait(1)
     rig.publish("orders")
+
+
+def test_a_small_message_is_not_dropped_for_the_size_of_those_that_are_gone() -> None:
+    rig = Rig()
+    made(rig, max_bytes=90_000)
+    rig.broker.create_subscription("orders", "billing", rig_policy(), None)
+    rig.publish("orders", b"twelve bytes")
+    small = rig.broker.describe_topic("orders")["bytes"]
+    worker = rig.attach()
+    (first,) = worker.take()
+    for _ in range(4):
+        rig.publish("orders", bytes(60_000))
+        rig.wait(0)
+        for part in worker.take():
+            rig.ack(worker, part)
+        rig.wait(0)
+        assert rig.broker.describe_topic("orders")["bytes"] == small
+    assert rig.counts().dropped == 0
+    assert rig.held() == [b"twelve bytes"]
+    assert rig.ack(worker, first) == []
+    assert rig.broker.describe_topic("orders")["bytes"] == 0
+    exact(rig)
 
 
 def test_a_new_rule_holds_for_what_is_there() -> None:

@@ -121,6 +121,93 @@ def test_a_time_moves_every_partition_to_what_was_published_since() -> None:
     assert exact(rig) == (8, 8, 0, 0)
 
 
+def test_a_redriven_message_hides_nothing_from_a_seek_by_time() -> None:
+    rig = started(replay_s=0)
+    other, worker = rig.attach(subscription="other"), rig.attach()
+    began = rig.clock.wall() / 1000
+    rig.publish("orders", b"m0")
+    rig.give_back(other, other.take_one(), cause=Cause.REJECTED)
+    rig.keeper.move_doomed()
+    consume(rig, worker)
+    rig.detach(worker)
+    rig.wait(100)
+    rig.publish("orders", b"m1")
+    assert rig.broker.redrive("orders", "other", lambda *_: True, None, is_dry=False) == 1
+    rig.broker.seek("orders", "billing", began + 50)
+    assert exact(rig) == (2, 1, 1, 0)
+    assert consume(rig, rig.attach()) == [b"m1"]
+
+
+def test_a_subscription_that_starts_at_a_time_misses_nothing_behind_a_redriven_message() -> None:
+    rig = started(replay_s=0)
+    worker = rig.attach()
+    began = rig.clock.wall() / 1000
+    rig.publish("orders", b"m0")
+    rig.give_back(worker, worker.take_one(), cause=Cause.REJECTED)
+    rig.keeper.move_doomed()
+    rig.wait(100)
+    rig.publish("orders", b"m1")
+    rig.broker.redrive("orders", "billing", lambda *_: True, None, is_dry=False)
+    assert rig.attach(subscription="late", start=began + 50).bodies == [b"m1"]
+
+
+@REOPEN
+def test_a_clock_that_was_set_back_hides_nothing_from_a_seek_by_time(reopen: str) -> None:
+    rig = started(replay_s=100_000)
+    began = rig.clock.wall() / 1000
+    for number in range(6):
+        rig.publish("orders", b"a%d" % number)
+        rig.wait(100)
+    rig.keeper.snapshot()
+    rig.clock.wall_ms -= 3_600_000
+    rig = again(rig, reopen)
+    for number in range(6):
+        rig.publish("orders", b"b%d" % number)
+        rig.wait(100)
+    worker = rig.attach()
+    assert len(consume(rig, worker)) == 12
+    rig.broker.seek("orders", "billing", began + 450)
+    rig.settle()
+    assert consume(rig, worker)[0] == b"a5"
+    rig.broker.seek("orders", "billing", began - 3600 + 850)
+    rig.settle()
+    assert consume(rig, worker)[0] == b"a0", "all of these were published later than that"
+    rig.broker.seek("orders", "billing", began + 10_000)
+    rig.settle()
+    assert consume(rig, worker) == []
+
+
+def test_a_message_of_a_clock_set_back_is_found_once_the_later_ones_are_gone() -> None:
+    rig = started(replay_s=0)
+    rig.publish("orders", b"a")
+    rig.clock.wall_ms -= 3_600_000
+    began = rig.clock.wall() / 1000
+    for number in range(5):
+        rig.publish("orders", b"b%d" % number)
+        rig.clock.advance(10)
+    worker = rig.attach()
+    for part in worker.take():
+        if part.start == 0:
+            rig.ack(worker, part, (0, 1))
+    assert rig.attach(subscription="late", start=began + 15).bodies == [b"b2", b"b3", b"b4"]
+
+
+def test_dead_letters_are_found_by_the_time_of_their_first_publish() -> None:
+    rig = started()
+    worker = rig.attach()
+    began = rig.clock.wall() / 1000
+    for number in range(4):
+        rig.publish("orders", b"%d" % number)
+        rig.clock.advance(10)
+    for part in reversed(worker.take()):
+        rig.give_back(worker, part, cause=Cause.REJECTED)
+        rig.keeper.move_doomed()
+    dead = rig.broker.state.names["orders.dead.billing"].partitions[0]
+    assert [rig.broker._offset_at(dead, int(began + s) * 1000) for s in (0, 25, 35)] == [0, 0, 4]
+    reader = rig.attach("orders.dead.billing", None, start=began + 5)
+    assert reader.bodies == [b"3", b"2", b"1", b"0"]
+
+
 def test_below_what_is_held_the_lowest_position_is_told_and_nothing_changes() -> None:
     rig = started(replay_s=0)
     worker = rig.attach()

@@ -1,3 +1,4 @@
+from penstock.cli.bench.servers import Server
 from tests.cli.conftest import Penstock
 
 
@@ -22,6 +23,18 @@ def test_one_broker_is_asked(penstock: Penstock) -> None:
     assert found["cells"]["key_shared"]["support"] == "N"
     text = penstock("capabilities", "memory:").out
     assert "confirms at      memory" in text
+
+
+def test_what_the_url_takes_away_is_refused(penstock: Penstock, mosquitto: Server) -> None:
+    found = {
+        version: penstock("capabilities", f"mqtt://{mosquitto.address}?version={version}", "--json")
+        .json()["cells"]
+        for version in ("5", "3.1.1")
+    }  # fmt: skip
+    lost = {row for row, cell in found["5"].items() if cell != found["3.1.1"][row]}
+    assert lost == {"expires_at", "headers"}
+    assert {found["3.1.1"][row]["support"] for row in lost} == {"R"}
+    assert found["5"]["dead_letters"] == {"support": "R", "note": "dead=file: in the URL"}
 
 
 def test_a_broker_that_is_not_there(penstock: Penstock) -> None:

@@ -216,6 +216,18 @@ def test_a_wrong_command_line_is_one_line(penstock: Penstock, words: list[str], 
     assert text in answer.err
 
 
+def test_it_can_be_told_to_create_no_topics_by_itself(here: Path, penstock: Penstock) -> None:
+    with ServeProcess(here, "--no-auto-create-topics").wait_ready() as server:
+        url = f"penstock://{server.address('frames')}"
+        answer = penstock("pub", "orders", "x", "--url", url)
+        assert answer.code != 0
+        assert "penstock topics create orders" in answer.err
+        assert penstock("topics", "create", "orders", "--url", url).code == 0
+        assert penstock("pub", "orders", "x", "--url", url).code == 0
+        server.send(signal.SIGTERM)
+        assert server.ended()[0] == 0
+
+
 def test_it_can_be_told_to_listen_everywhere(here: Path) -> None:
     with ServeProcess(here, "--host", "0.0.0.0", "--insecure-listen").wait_ready() as server:
         assert server.address("frames").startswith("0.0.0.0:")

@@ -135,11 +135,27 @@ def test_a_queue_is_shared_and_a_topic_goes_to_every_process() -> None:
     two.close()
 
 
-def test_a_topic_inside_a_pattern_may_be_pulled() -> None:
-    app = application("memory:", {"filter": "user/+"})
-    app.publish("user/7", Event(data="x"))
-    event = app.receive("user/7", WAIT_S)
+def test_a_topic_inside_a_pattern_may_be_pulled(url: str) -> None:
+    """Of the subscription over the pattern: what the other topics have waits for its turn."""
+    base = unique("user")
+    app = application(url, {"filter": f"{base}/+"}, name=unique("app"))
+    if not app.client().capabilities.has_patterns:
+        with pytest.raises(Unsupported, match=r"key 'queue': a pattern of topics is not available"):
+            app.prepare()
+        app.close()
+        return
+    app.prepare()
+    for name in ("8", "7", "8", "9"):
+        app.publish(f"{base}/{name}", Event(data=name))
+    for wanted, expected in (("7", "7"), ("8", "8"), ("8", "8"), ("+", "9")):
+        event = app.receive(f"{base}/{wanted}", WAIT_S)
+        assert event is not None
+        assert event.data == expected
+    assert app.receive(f"{base}/7", 0) is None
+    app.publish(f"{base}/7", Event(data="later"))
+    event = app.receive(f"{base}/7", WAIT_S)
     assert event is not None
+    assert event.data == "later"
     with pytest.raises(InvalidConfiguration, match=r"c.toml: no .* covers topic 'else': it has"):
         app.receive("else", 0)
     app.close()

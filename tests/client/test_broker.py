@@ -7,7 +7,7 @@ import pytest
 
 from penstock.client.broker import Broker
 from penstock.client.client import connect
-from penstock.vocabulary.errors import Closed, InvalidArgument, NotAStore
+from penstock.vocabulary.errors import Closed, InvalidArgument, NotAStore, UnknownTopic
 
 
 def test_a_broker_gives_clients_that_are_open(tmp_path: Path) -> None:
@@ -52,5 +52,23 @@ def test_wrong_folders_and_options_are_refused(tmp_path: Path) -> None:
         async with Broker(tmp_path / "store") as broker:
             with pytest.raises(InvalidArgument, match="colour"):
                 broker.client(colour="red")
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_may_leave_the_creation_of_topics_to_its_program(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Broker(tmp_path / "store", auto_create_topics=False) as broker:
+            client = broker.client()
+            with pytest.raises(UnknownTopic, match="auto_create_topics is off"):
+                await client.publish("orders", b"x")
+            with pytest.raises(UnknownTopic):
+                async with client.subscribe("orders", "billing"):
+                    pass
+            await client.create_topic("orders")
+            await client.publish("orders", b"x")
+            async with Broker(tmp_path / "store") as same:
+                with pytest.raises(UnknownTopic):
+                    await same.client().publish("other", b"x")
 
     asyncio.run(scenario())

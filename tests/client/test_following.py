@@ -22,6 +22,7 @@ from penstock.vocabulary.errors import (
     SubscriptionConflict,
     SubscriptionInUse,
     Unsupported,
+    UsageError,
 )
 from penstock.vocabulary.policy import Retry
 from penstock.vocabulary.wishes import Wish
@@ -402,3 +403,59 @@ def test_leases_are_renewed_by_the_clock_on_every_topic() -> None:
         await deliveries.close()
 
     asyncio.run(scenario())
+
+
+def test_messages_of_some_topics_are_taken_and_the_others_wait() -> None:
+    async def scenario(broker: MemoryBroker, client: Client) -> None:
+        for name in "abab":
+            await client.publish(f"sensors/{name}/temp", name.encode())
+        async with client.subscribe(PATTERN, "s", lease_s=1) as deliveries:
+            assert isinstance(deliveries, PatternDeliveries)
+
+            async def of(name: str, timeout_s: float | None = 5) -> bytes | None:
+                topic = f"sensors/{name}/temp"
+                message = await deliveries.receive_of(topic.__eq__, timeout_s)
+                if message is None:
+                    return None
+                assert (message.topic, message.attempt) == (topic, 1)
+                message.ack()
+                return message.body
+
+            assert [await of(name) for name in "bba"] == [b"b", b"b", b"a"]
+            assert await of("b", 0) is None
+            await asyncio.sleep(0.3)
+            broker.advance(3)  # what waits here is renewed
+            waiting = [asyncio.create_task(of(name, None)) for name in "cd"]
+            await asyncio.sleep(0)
+            await client.publish("sensors/d/temp", b"d")
+            await client.publish("sensors/c/temp", b"c")
+            assert await asyncio.gather(*waiting) == [b"c", b"d"]
+            assert await found(deliveries) == [("sensors/a/temp", b"a")]
+            late = asyncio.create_task(of("a", None))
+            await asyncio.sleep(0)
+            await deliveries.close()
+            with pytest.raises(Closed):
+                await late
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+def test_qos_0_takes_no_credit_once_it_is_handed_out(kind: str) -> None:
+    async def scenario(_broker: MemoryBroker, client: Client) -> None:
+        options: dict[str, Any] = {"kind": kind, "qos": 0, "credit": 2}
+        async with client.subscribe(PATTERN, "s", **options) as deliveries:
+            for number in range(10):
+                await client.publish("sensors/a/temp", b"%d" % number, key="k")
+            assert len([await first(deliveries) for _ in range(10)]) == 10
+            assert isinstance(deliveries, PatternDeliveries)
+            if kind == "key_shared":
+                with pytest.raises(UsageError, match="receive them all"):
+                    await deliveries.receive_of(bool)
+                return
+            for number in range(10):
+                await client.publish("sensors/b/temp", b"%d" % number)
+            for _ in range(10):
+                assert await deliveries.receive_of(bool, 5) is not None
+
+    run(scenario)

@@ -9,7 +9,17 @@ import pytest
 import penstock
 from penstock.client.client import Client
 from penstock.client.needs import NEEDS, check_needs, missing
-from penstock.drivers.capabilities import NATS, REDIS
+from penstock.drivers.capabilities import (
+    KAFKA,
+    KUBEMQ,
+    MATRIX,
+    MQTT,
+    NATS,
+    PUBSUB,
+    REDIS,
+    ROWS,
+    Support,
+)
 from penstock.drivers.embedded import FILE, MEMORY, open_embedded
 from penstock.drivers.port import Capabilities, Driver
 from penstock.vocabulary.errors import Closed, InvalidArgument, Unsupported
@@ -24,12 +34,27 @@ def test_our_own_broker_has_everything_but_replicas() -> None:
 @pytest.mark.parametrize(
     ("can", "lacks"),
     [
-        (NATS, ["priority", "transactions", "key_shared", "qos0", "qos2", "synced", "replicated"]),
-        (REDIS, ["priority", "delay", "patterns", "key_shared", "written", "synced", "replicated"]),
+        (
+            NATS,
+            {"held", "stale_ack", "priority", "transactions", "key_shared", "partitions", "qos0",
+             "qos2", "synced", "replicated"},
+        ),
+        (
+            REDIS,
+            {"priority", "delay", "deliver_at", "patterns", "key_shared", "partitions", "written",
+             "synced", "replicated"},
+        ),
     ],
-)
-def test_what_others_lack(can: Capabilities, lacks: list[str]) -> None:
-    assert missing(NEEDS, can) == lacks
+)  # fmt: skip
+def test_what_others_lack(can: Capabilities, lacks: set[str]) -> None:
+    assert set(missing(NEEDS, can)) == lacks
+
+
+@pytest.mark.parametrize("can", [KAFKA, KUBEMQ, MQTT, NATS, PUBSUB, REDIS])
+def test_every_row_of_the_matrix_is_a_need(can: Capabilities) -> None:
+    cells = MATRIX[can.scheme]
+    refused = [row for row in ROWS if cells[row].support is Support.REFUSED]
+    assert missing(check_needs(ROWS), can) == refused
 
 
 @pytest.mark.parametrize("needs", ["ids", 3, ["idz"], [None]])

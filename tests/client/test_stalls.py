@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.stalls import OK, STALLED, UNREACHABLE, Health, Watch, Watched, backlog
+from penstock.client.stalls import OK, STALLED, UNREACHABLE, Health, Watch, Watched, backlog, joined
 
 
 def row(waiting: int | None = 0, leased: int = 0, acked: int = 0, **more: Any) -> dict[str, Any]:
@@ -107,3 +107,24 @@ def test_health_as_lines_for_prometheus() -> None:
     assert 'penstock_client_subscription_stalled{topic="a\\"b",subscription="s"} 1' in lines
     assert 'penstock_client_subscription_waiting{topic="a\\"b",subscription="s"} 7' in lines
     assert 'penstock_client_subscription_stalled{topic="t",subscription="s"} 0' in lines
+
+
+def test_a_least_count_is_a_backlog_too_and_a_place_that_moves_is_progress() -> None:
+    watch = Watch(3.0, 0.0)
+    behind = row(None, waiting_min=1_000, upto="5-0")
+    assert told(watch, *[behind] * 4) == [False, False, False, True]
+    assert (watch.can_tell, watch.waiting) == (True, 1_000)
+    watch = Watch(3.0, 0.0)
+    moving = [row(None, waiting_min=1_000, upto=f"{at}-0") for at in range(9)]
+    assert not any(told(watch, *moving))
+
+
+def test_the_rows_of_a_pattern_are_one_and_only_those_with_a_backlog_count() -> None:
+    assert joined([]) is None
+    assert joined([row(3)]) == row(3)
+    busy = [joined([row(2), row(0, acked=at), row(1, leased=1)]) for at in range(4)]
+    assert busy[0] is not None
+    assert (busy[0]["waiting"], busy[0]["leased"], busy[0]["acked"]) == (3, 1, 0)
+    assert told(Watch(3.0, 0.0), *busy) == [False, False, False, True]
+    assert not any(told(Watch(3.0, 0.0), *[joined([row(0), row(0)])] * 9))
+    assert not any(told(Watch(3.0, 0.0), *[joined([row(None), row(None)])] * 9))

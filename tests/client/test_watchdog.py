@@ -11,6 +11,9 @@ from penstock.cli.bench.servers import Server
 from penstock.client.client import Client
 from penstock.client.deliveries import Deliveries
 from penstock.client.stalls import OK, STALLED, Stalled
+from penstock.drivers.foreign.driver import ForeignDriver
+from penstock.drivers.foreign.envelope import Letter
+from penstock.drivers.nats.feed import NatsFeed
 from penstock.vocabulary.errors import InvalidArgument
 from tests.client.swallowing import Swallowing
 from tests.drivers.remote.rig import Served
@@ -186,6 +189,40 @@ def test_a_pattern_takes_new_places_too() -> None:
                 assert client.health().stalls >= 1
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("wanted", ["{}/a", "{}/+"])
+def test_a_feed_of_a_foreign_broker_that_brings_nothing_is_found(
+    nats_server: Server, monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
+    fetch, deaf = NatsFeed.fetch, set[NatsFeed]()
+    base = unique("deaf")
+
+    async def fetched(feed: NatsFeed, count: int, bytes_max: int) -> list[Letter]:
+        if feed in deaf:
+            await asyncio.sleep(60)
+        return await fetch(feed, count, bytes_max)
+
+    async def scenario() -> None:
+        news: list[Stalled] = []
+        url = f"nats://{nats_server.address}"
+        async with penstock.connect(url, stalled_s=STALLED_S, on_stalled=news.append) as client:
+            for name in ("a", "b"):
+                await client.create_topic(f"{base}/{name}")
+            async with client.subscribe(wanted.format(base), "s") as deliveries:
+                driver = client._opened()
+                assert isinstance(driver, ForeignDriver)
+                deaf.update(each.feed for each in driver._attachments)  # type: ignore[misc]
+                await asyncio.sleep(1.1)  # what they wait for now ends
+                await client.publish(f"{base}/a", b"1")
+                message = await deliveries.receive(timeout_s=PATIENCE_S)
+                assert message is not None
+                assert message.body == b"1"
+                message.ack()
+                assert (news[0].topic, news[0].waiting) == (wanted.format(base), 1)
+
+    monkeypatch.setattr(NatsFeed, "fetch", fetched)
+    asyncio.run(asyncio.wait_for(scenario(), 2 * PATIENCE_S))
 
 
 def test_one_that_cannot_come_back_stays_unhealthy_and_is_tried_again() -> None:

@@ -676,6 +676,35 @@ def test_a_pattern_has_the_dead_letters_of_all_its_topics(broker: MemoryBroker) 
     asyncio.run(scenario())
 
 
+def test_a_redriven_message_keeps_counting_and_gets_all_its_tries_again(
+    broker: MemoryBroker,
+) -> None:
+    async def scenario() -> None:
+        async with broker.client() as client:
+            receipt = await client.publish("orders", b"x")
+            retry = Retry(first_s=1, max_s=2, max_attempts=2)
+            async with client.subscribe("orders", "billing", retry=retry) as deliveries:
+                for start in (1, 3, 5):
+                    for attempt in (start, start + 1):
+                        message = await first(deliveries)
+                        assert (message.id, message.attempt) == (receipt.id, attempt)
+                        message.nack()
+                        broker.advance(3)
+                    assert await deliveries.receive(timeout_s=0.01) is None
+                    [dead] = await client.dead_letters("orders", "billing")
+                    assert dead.attempt == start + 1
+                    assert dead.headers["penstock-dead-attempts"] == str(start + 1)
+                    assert await client.redrive("orders", "billing") == 1
+                last = await first(deliveries)
+                assert last.attempt == 7
+                last.ack()
+                await deliveries.flush()
+            found = await counts(client)
+            assert (found["attached"], found["acked"], found["unexplained"]) == (1, 1, 0)
+
+    asyncio.run(scenario())
+
+
 def test_dead_letters_go_back_to_their_subscription_only(broker: MemoryBroker) -> None:
     async def scenario() -> None:
         async with broker.client() as client:
@@ -716,7 +745,7 @@ def test_dead_letters_can_be_received_like_any_message(broker: MemoryBroker) -> 
                 broker.settle()
             async with client.subscribe("orders.dead.billing", "care") as deliveries:
                 dead = await first(deliveries)
-                assert (dead.body, dead.attempt) == (b"x", 1)
+                assert (dead.body, dead.attempt) == (b"x", 2)
                 assert dead.headers["penstock-dead-reason"] == "bad"
                 dead.ack()
 

@@ -74,6 +74,7 @@ def world(request: pytest.FixtureRequest, mosquitto: Server, tmp_path: Path) -> 
 
 BEFORE: dict[str, tuple[str, ...]] = {
     "test_every_subscription_gets_every_message": (),
+    "test_a_message_is_held_until_every_subscription_acked_it": (),
     "test_multicast_gives_every_consumer_everything": (),
     "test_a_pattern_covers_topics_that_come_later": (),
     "test_qos_is_given_or_refused_by_name": (),

@@ -1,17 +1,25 @@
 """QoS 0, 1 and 2 and units, told through the client, on every embedded driver."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock import connect
+from penstock.client import publisher
 from penstock.client.client import Client
 from penstock.client.received import ReceivedMessage
 from penstock.testing import MemoryBroker
-from penstock.vocabulary.errors import AckRefused, AlreadySettled, SubscriptionConflict
+from penstock.vocabulary.errors import (
+    AckRefused,
+    AlreadySettled,
+    PublisherFenced,
+    SubscriptionConflict,
+)
 from tests.contracts.driver_world import bodies, first, make, receive_all
 
 
@@ -296,5 +304,34 @@ def test_qos_0_hands_out_by_priority(broker: MemoryBroker) -> None:
                     if each["subscription"] == name
                 )
                 assert (row["acked"], row["leased"], row["waiting"]) == (9, 0, 0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_unit", [False, True])
+def test_a_named_publisher_goes_on_although_the_clock_was_set_back(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, *, is_unit: bool
+) -> None:
+    async def publish(client: Client, body: bytes) -> None:
+        if not is_unit:
+            await client.publish("orders", body)
+            return
+        async with client.transaction() as unit:
+            unit.publish("orders", body)
+
+    async def scenario() -> None:
+        async with broker.client(publisher="meter") as old:
+            await publish(old, b"0")
+            past = time.time_ns() - 3_600_000_000_000
+            monkeypatch.setattr(publisher, "time", SimpleNamespace(time_ns=lambda: past))
+            for number in range(1, 4):
+                publisher._epochs.clear()  # each is a process of its own
+                async with broker.client(publisher="meter") as new:
+                    await publish(new, b"%d" % number)
+                    await publish(new, b"and")
+            with pytest.raises(PublisherFenced, match="open a new client to take over"):
+                await publish(old, b"late")
+            rows = await old.topics()
+        assert [row["published"] for row in rows] == [7]
 
     asyncio.run(scenario())

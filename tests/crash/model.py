@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.client.packing import partition_of
 from penstock.vocabulary.filters import matches
 from penstock.vocabulary.limits import DEDUP_S
 from penstock.vocabulary.message import Durability, Kind
@@ -118,6 +119,8 @@ class Topic:
     """Of dead letters: the partition each came from."""
     multicasts: dict[str, tuple[SubscriptionPolicy, int]] = field(default_factory=dict)
     """Name → its policy, and what was dropped with members that stayed away."""
+    growths: list[tuple[int, ...]] = field(default_factory=list)
+    """Where its partitions ended each time it got more."""
 
     def copy(self) -> "Topic":
         subs = {name: sub.copy() for name, sub in self.subs.items()}
@@ -125,8 +128,17 @@ class Topic:
             self.born, self.policy, list(self.ends), dict(self.held), set(self.retained), subs,
             dict(self.publishers), dict(self.ids), set(self.aimed), dict(self.newest),
             list(self.windows), dict(self.times), dict(self.origins),
-            dict(self.multicasts),
+            dict(self.multicasts), list(self.growths),
         )  # fmt: skip
+
+    def is_at_home(self, spot: Spot, key: bytes | str | None, id: str | None) -> bool:
+        """True when an older map had a message of this key, or id, in this partition."""
+        homes = ((partition_of(key, id, len(ends), 0), ends) for ends in self.growths)
+        return any(spot[0] == home and spot[1] < ends[home] for home, ends in homes)
+
+    def era(self, spot: Spot) -> int:
+        """How often it had got more partitions when this message came."""
+        return sum(spot[0] >= len(ends) or spot[1] >= ends[spot[0]] for ends in self.growths)
 
     def release(self, spots: Iterable[Spot], *, is_forced: bool = False) -> None:
         """What nobody waits for any more, and no policy keeps, is gone."""
@@ -162,7 +174,22 @@ class Topic:
         offsets = (*self.newest.get(name, ()), spot[1])
         kept = offsets[-self.policy.keep_last :]
         self.newest[name] = kept
-        return [(spot[0], offset) for offset in offsets if offset not in kept]
+        former = [(spot[0], offset) for offset in offsets if offset not in kept]
+        return former if key is None else former + self._trim_moved(spot[0], name[1], key)
+
+    def _trim_moved(self, partition: int, name: bytes | None, key: bytes | str) -> list[Spot]:
+        rows = [
+            (each, offset)
+            for (each, other), offsets in self.newest.items()
+            for offset in offsets
+            if other == name
+            and (each == partition or self.is_at_home((each, offset), key, None))
+        ]  # fmt: skip
+        rows.sort(key=lambda spot: (self.era(spot), spot))
+        former = rows[: -self.policy.keep_last]
+        for spot in former:
+            self._forget_newest(spot)
+        return former
 
     def earliest(self) -> tuple[int, ...]:
         """The first held offset of each partition, or its end."""
@@ -290,6 +317,7 @@ class Model:
         """More partitions, all of them empty; who subscribed gets what comes there."""
         home = self.topics[name]
         fresh = [0] * (partitions - len(home.ends))
+        home.growths.append(tuple(home.ends))
         home.ends.extend(fresh)
         home.windows.extend(fresh)
         for sub in home.subs.values():
@@ -330,7 +358,7 @@ class Model:
                 places.append(place)
                 continue
             if id is not None and is_replacing:
-                self._replace(home, partition, id, set(out))
+                self._replace(home, partition, id, item.key, set(out))
             _, place = self._store(home, partition, item, list(home.subs))
             places.append(place)
             is_stored = True
@@ -341,10 +369,13 @@ class Model:
         return places
 
     @staticmethod
-    def _replace(home: Topic, partition: int, id: str, out: set[tuple[str, Spot]]) -> None:
+    def _replace(
+        home: Topic, partition: int, id: str, key: bytes | str | None, out: set[tuple[str, Spot]]
+    ) -> None:
         """Older messages with this id that wait are dropped; readers see them all the same."""
         for spot, item in list(home.held.items()):
-            if spot[0] == partition and item.id == id:
+            is_here = spot[0] == partition or home.is_at_home(spot, key, id)
+            if is_here and item.id == id:
                 for name, sub in home.subs.items():
                     limit = sub.policy.retry.max_attempts
                     is_free = spot in sub.unfinished and (name, spot) not in out

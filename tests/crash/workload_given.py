@@ -1,5 +1,6 @@
 """Workloads of given ids: known ones, replaced ones, in flight, and around snapshots."""
 
+from penstock.client.packing import partition_of
 from penstock.vocabulary.policy import OnDuplicate, SubscriptionPolicy
 from tests.crash.given import BOB
 from tests.crash.run import Run
@@ -95,7 +96,25 @@ def replaced_around_a_snapshot(run: Run) -> None:
     run.publish("line", b"a2", b"b2", ids=["a", "b"])
 
 
+def replaced_after_growth(run: Run) -> None:
+    """The older one waits in the partition of the older map, durable or not, as the growth is."""
+    run.open()
+    run.create_topic("line", on_duplicate=OnDuplicate.REPLACE)
+    run.subscribe("line", "billing")
+    run.publish("line", b"a0", b"b0", ids=["a", "b"])
+    run.publish("line", b"a1", ids=["a"], is_committed=False)
+    run.begin_growing("line", 2)
+    for name in ("a", "b"):
+        home = partition_of(None, name, 2, 0)
+        run.publish("line", name.encode(), ids=[name], partition=home, is_committed=False)
+    run.publish("line", b"a3", ids=["a"], partition=partition_of(None, "a", 2, 0))
+    run.snapshot()
+    run.grow_topic("line", 5)
+    for name in ("a", "b"):
+        run.publish("line", name.encode(), ids=[name], partition=partition_of(None, name, 5, 0))
+
+
 GIVEN = (
     ids_known_again, ids_in_flight, ids_around_a_snapshot, ids_forgotten_in_time,
-    ids_of_dead_letters, replaced, replaced_around_a_snapshot,
+    ids_of_dead_letters, replaced, replaced_around_a_snapshot, replaced_after_growth,
 )  # fmt: skip

@@ -1,7 +1,11 @@
 """Workloads of seeks, of what policies keep and remove, and of readers."""
 
+from penstock.batch import encode_many
+from penstock.broker.mailbox import DIRECT, Pending
+from penstock.client.packing import partition_of
 from penstock.vocabulary.errors import HeldByReader
 from penstock.vocabulary.policy import SubscriptionPolicy
+from tests.crash.given import ALICE
 from tests.crash.run import Run
 
 
@@ -157,28 +161,44 @@ def readers_hold(run: Run) -> None:
 def full_because_of_a_reader(run: Run) -> None:
     """Nothing is stored while only a planned range could make room; then all goes on."""
     run.open()
-    run.create_topic("orders", max_bytes=200)
+    run.create_topic("orders", max_bytes=240)
     run.open_reader("orders", "tables", "run-1")
     run.publish("orders", b"0" + bytes(60))
     run.publish("orders", b"1" + bytes(60))
     run.plan("orders", "tables", 2)
-    run.publish("orders", b"2" + bytes(60))
-    run.plan("orders", "tables", 1)
-    run.pass_time(1.0)
     ends = list(run.history.last.topics["orders"].ends)
+    batch = encode_many([b"2" + bytes(60)])
     try:
-        run.broker.partitions("orders")
-        run.broker._topic_to_publish("orders")
+        run.broker.publish("orders", 0, batch, 1, ALICE, 0, 2, DIRECT, Pending())
         raise AssertionError("a full topic takes publishes")
     except HeldByReader:
         run.settle()
     assert run.history.last.topics["orders"].ends == ends
+    run.commit_reader("orders", "tables", 1)
+    run.publish("orders", b"2" + bytes(60))
+    run.publish("orders", b"3" + bytes(60))
+    run.pass_time(1.0)
     run.commit_reader("orders", "tables", 2)
     run.pass_time(1.0)
-    run.publish("orders", b"3" + bytes(60))
+    run.publish("orders", b"4" + bytes(60))
+
+
+def last_of_a_key_that_moved(run: Run) -> None:
+    """Growth moves keys: what is kept of them goes with the newer ones elsewhere."""
+    run.open()
+    run.create_topic("state", keep_last=2, retain_s=0.0)
+    for partitions in (1, 2, 3, 4):
+        if partitions > 1:
+            run.grow_topic("state", partitions)
+        for key in ("a", "b", "c"):
+            home = partition_of(key, None, partitions, 0)
+            run.publish("state", b"%d" % partitions, partition=home, key=key)
+    run.snapshot()
+    run.publish("state", b"last", partition=partition_of("a", None, 4, 0), key="a")
 
 
 MOVING = (
     seeks, seeks_after_a_snapshot, seek_with_more_to_come, seek_over_retained, replay_window,
     last_of_each_key, age_and_size, readers, readers_hold, full_because_of_a_reader,
+    last_of_a_key_that_moved,
 )  # fmt: skip

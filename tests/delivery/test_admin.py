@@ -17,9 +17,9 @@ from penstock.vocabulary.errors import (
     UnknownTopic,
     Unsupported,
 )
-from penstock.vocabulary.message import Durability
+from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
-from penstock.vocabulary.records import Cause, TopicCreated
+from penstock.vocabulary.records import Cause, SubscriptionCreated, TopicCreated
 from tests.delivery.world import World
 
 
@@ -346,3 +346,37 @@ def test_a_description_says_what_a_topic_holds(world: World, topic: Topic) -> No
     assert (found["partitions"], found["messages"], found["published"]) == (1, 5, 10)
     assert found["subscriptions"] == ["billing"]
     assert found["created_at"] == world.wall / 1000
+
+
+# -- dead letters that could not be named --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic_name", "why"),
+    [("t" * 200, "over the limit of 255"), ("/".join("abcdefghijklmno"), "more than 16 levels")],
+)
+def test_a_subscription_whose_dead_letters_could_not_be_named_is_refused(
+    world: World, topic_name: str, why: str
+) -> None:
+    topic = world.topic(topic_name)
+    for policy in (None, SubscriptionPolicy(), SubscriptionPolicy(kind=Kind.KEY_SHARED, qos=2)):
+        with pytest.raises(InvalidName, match=why):
+            subscribe_as(world, topic, "s" * 100, policy)
+    assert not topic.subscriptions
+
+
+@pytest.mark.parametrize(
+    "policy", [SubscriptionPolicy(kind=Kind.READER), SubscriptionPolicy(qos=0)]
+)
+def test_what_has_no_dead_letters_needs_no_name_for_them(
+    world: World, policy: SubscriptionPolicy
+) -> None:
+    assert subscribe_as(world, world.topic("t" * 200), "s" * 100, policy) is not None
+
+
+def subscribe_as(
+    world: World, topic: Topic, name: str, policy: SubscriptionPolicy | None
+) -> SubscriptionCreated | None:
+    return admin.decide_create_subscription(
+        world.state, topic, name, policy, (0,), world.wall, is_explicit=False
+    )

@@ -226,6 +226,21 @@ def test_the_cap_counts_what_is_already_there(world: World, topic: Topic) -> Non
     assert 1 <= dead_partition(world).held <= 4
 
 
+def test_large_letters_that_are_gone_leave_room(world: World, topic: Topic) -> None:
+    policy = SubscriptionPolicy(dead_bytes_max=100_000)
+    subscription = world.subscribe(topic, policy=policy)
+    for size in (10, 90_000, 90_000):
+        offset = topic.partitions[0].next_offset
+        world.publish(topic, body=bytes(size))
+        reject(world, subscription)
+        world.bury(subscription.cursors[0], (offset, offset + 1))
+        dead = dead_partition(world)
+        if size > 10:
+            world.apply(Removed(dead.topic.id, 0, ((dead.next_offset - 1, dead.next_offset),)))
+    assert dead_partition(world).held == 1
+    assert dead_partition(world).held_bytes < 1000
+
+
 def test_the_story_may_go_past_the_header_limit_of_publishers(
     world: World, topic: Topic, subscription: Subscription, cursor: Cursor
 ) -> None:

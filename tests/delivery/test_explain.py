@@ -141,8 +141,6 @@ def test_a_message_on_its_way_to_the_dead_letters(
     found = explain(world, cursor, 0, blocked=blocked)
     assert (found["reason"], found["attempt"]) == ("dead-letter-full", 1)
     assert blocked in found["text"]
-    other = "dead-letter topic 'orders.dead.other' holds 5 bytes and may hold 4"
-    assert explain(world, cursor, 0, blocked=other)["reason"] == "dying"
 
 
 def test_a_leased_message(world: World, topic: Topic, cursor: Cursor) -> None:

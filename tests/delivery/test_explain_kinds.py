@@ -73,13 +73,14 @@ def test_how_far_a_reader_is(world: World) -> None:
 
 
 def test_a_topic_that_takes_no_more(world: World) -> None:
-    topic = world.topic(policy=TopicPolicy(max_bytes=10))
+    topic = world.topic(policy=TopicPolicy(max_bytes=100))
     subscription = world.subscribe(topic, "tables", READER)
-    world.publish(topic)
+    world.publish(topic, body=bytes(60))
     world.apply(the(reader.decide_open(subscription, "run-1")))
-    topic.is_full = True
+    assert topic_full(topic) is None
+    world.apply(the(reader.decide_plan(subscription, "run-1", {0: 1})))
     found = asked(topic_full(topic))
-    assert (found["reason"], found["max_bytes"]) == ("topic-full", 10)
+    assert (found["reason"], found["max_bytes"]) == ("topic-full", 100)
     assert found["held_bytes"] > 0
     assert [row["subscription"] for row in found["readers"]] == ["tables"]
 

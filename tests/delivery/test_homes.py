@@ -5,7 +5,7 @@ from xxhash import xxh3_64_intdigest
 
 from penstock.batch import encode_many
 from penstock.delivery.growth import decide_partitions
-from penstock.delivery.homes import known_elsewhere
+from penstock.delivery.homes import homes_before, known_elsewhere
 from penstock.delivery.publish import Decided, Duplicate, decide_publish
 from penstock.delivery.state import Topic
 from penstock.vocabulary.limits import DEDUP_S
@@ -78,3 +78,18 @@ def test_an_older_map_is_forgotten_with_the_window(world: World, topic: Topic) -
     grow(world, topic)
     world.wait(DEDUP_S + 2)
     assert isinstance(publish(world, topic, 0, MOVED), Published)
+
+
+def test_an_id_is_known_while_the_growth_is_on_its_way(world: World, topic: Topic) -> None:
+    world.publish_messages(topic, [Message(body=b"x", id=MOVED)])
+    assert decide_partitions(topic, 2, world.wall) is not None
+    assert publish(world, topic, 0, MOVED) == Duplicate(None, {})
+
+
+def test_where_messages_would_have_gone_before(world: World, topic: Topic) -> None:
+    world.publish(topic, 3)
+    grow(world, topic)
+    found = publish(world, topic, 0, MOVED, None, "other")
+    assert isinstance(found, Published)
+    homes = homes_before(topic.partitions[1], found, [MOVED, None, "other"])
+    assert homes == {0: [(topic.partitions[0], 3)], 2: [(topic.partitions[0], 3)]}

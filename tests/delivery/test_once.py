@@ -110,3 +110,20 @@ def test_a_slice_that_was_not_finished_yet_goes_to_somebody_else() -> None:
     (offer,) = dispatch(world.state, subscription, world.now, world.wall)
     assert offer.lease.consumer is other
     assert (offer.lease.start, offer.lease.end) == (0, 4)
+
+
+def test_only_what_is_finished_by_an_ack_can_be_missed() -> None:
+    world = World()
+    subscription = world.subscribe(world.topic(), policy=SubscriptionPolicy(qos=0))
+    topic, cursor = subscription.topic, subscription.cursors[0]
+    world.subscribe(topic, "audit")  # holds them
+    world.publish(topic, 4)
+    lease = world.deliver_one(world.join(subscription))
+    record, _ = the(decide_hand_over(world.state, lease, [0, 1]))
+    world.carry_out(record)
+    missed = Missed(topic.id, 0, subscription.id, ((1, 4),), "consumer lost")
+    world.apply(missed)
+    assert (cursor.acked, cursor.dropped) == (1, 1)
+    world.apply(missed)
+    assert (cursor.acked, cursor.dropped) == (1, 1)
+    assert unexplained(count(subscription)) == 0

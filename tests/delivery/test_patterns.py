@@ -186,3 +186,22 @@ def test_a_pattern_that_comes_back_before_its_end_is_durable_stays() -> None:
     assert patterns.find_pattern(world.state, "a/+", "s").policy == LATER
     world.apply(begun)
     assert world.state.durable_patterns == world.state.patterns
+
+
+def test_a_topic_is_refused_when_a_pattern_it_matches_could_have_no_dead_letters_there() -> None:
+    world = World()
+    create(world, "a/#", "s" * 100)
+    with pytest.raises(InvalidName, match=r"'ssss.*over the limit of 255"):
+        created_topic(world, "a/" + "t" * 200)
+    assert not world.state.names
+    created_topic(world, "a/t")
+
+
+def test_a_pattern_is_refused_when_it_could_have_no_dead_letters_on_a_topic_there_is() -> None:
+    world = World()
+    world.topic("a/b")
+    long = world.topic("a/" + "t" * 200)
+    with pytest.raises(InvalidName, match="over the limit of 255"):
+        create(world, "a/#", "s" * 100)
+    assert not world.state.patterns
+    assert not long.subscriptions

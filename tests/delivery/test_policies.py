@@ -1,8 +1,10 @@
 """What topic policies keep and let go when records are applied."""
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from penstock.batch import Columns, encode_columns
+from penstock.delivery.growth import decide_partitions
 from penstock.delivery.keeping import Keeping
 from penstock.delivery.policies import forget_rows, held_bytes
 from penstock.delivery.publish import decide_publish
@@ -260,3 +262,58 @@ def test_a_plain_partition_has_no_times_to_forget(world: World) -> None:
     partition.keeping = Keeping()
     forget_rows(partition)
     assert partition.keeping.rows == []
+
+
+# -- growth ----------------------------------------------------------------------------------------
+
+
+def placed(world: World, topic: Topic, key: str) -> tuple[int, int]:
+    """A message of this key in the partition it has now."""
+    home = topic.map[xxh3_64_intdigest(key.encode()) % len(topic.map)]
+    batch = encode_columns(Columns(bodies=[b"x"], keys=[key]))
+    record = decide_publish(home, batch, 1, NAMED, 0, home.reserved, world.wall)
+    assert isinstance(record, Published)
+    world.apply(record)
+    return home.index, record.base
+
+
+def all_held(topic: Topic) -> set[tuple[int, int]]:
+    return {(each.index, offset) for each in topic.partitions for offset in held(each)}
+
+
+@pytest.mark.parametrize("keep_last", [1, 2, 3])
+def test_of_a_key_that_moved_only_the_newest_are_kept(world: World, keep_last: int) -> None:
+    topic = world.topic(policy=TopicPolicy(keep_last=keep_last, retain_s=0))
+    keys = [f"key-{number}" for number in range(20)]
+    places: dict[str, list[tuple[int, int]]] = {key: [] for key in keys}
+    for partitions in (2, 3, 4, 9):  # some keys come back to a partition they had
+        for key in keys:
+            places[key].append(placed(world, topic, key))
+        newest = {place for rows in places.values() for place in rows[-keep_last:]}
+        assert all_held(topic) == newest
+        world.apply(the(decide_partitions(topic, partitions, world.wall)))
+    assert all_held(topic) == newest
+
+
+def test_a_moved_key_is_kept_less_when_its_topic_keeps_less(world: World) -> None:
+    topic = world.topic(policy=TopicPolicy(keep_last=2, retain_s=0))
+    keys = [f"key-{number}" for number in range(20)]
+    for key in keys:
+        placed(world, topic, key)
+    world.apply(the(decide_partitions(topic, 4, world.wall)))
+    newest = {placed(world, topic, key) for key in keys}
+    assert len(all_held(topic)) == 40
+    world.apply(TopicAltered(topic.id, TopicPolicy(keep_last=1, retain_s=0)))
+    assert all_held(topic) == newest
+
+
+def test_what_a_subscription_waits_for_stays_when_its_key_has_moved(world: World) -> None:
+    topic = world.topic(policy=TopicPolicy(keep_last=1))
+    world.subscribe(topic)
+    key = next(f"k{n}" for n in range(99) if xxh3_64_intdigest(f"k{n}".encode()) % 2)
+    placed(world, topic, key)
+    world.apply(the(decide_partitions(topic, 2, world.wall)))
+    placed(world, topic, key)
+    assert all_held(topic) == {(0, 0), (1, 0)}
+    finish(world, topic, (0, 1))
+    assert all_held(topic) == {(1, 0)}

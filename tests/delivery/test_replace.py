@@ -3,17 +3,19 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from penstock.batch import encode_many
 from penstock.delivery.counts import count, unexplained
+from penstock.delivery.growth import decide_partitions
 from penstock.delivery.publish import Decided, decide_publish
 from penstock.delivery.replace import key_of, reserve, stored_ids
 from penstock.delivery.shared import waiting_count
 from penstock.delivery.state import Cursor, Topic
 from penstock.vocabulary.message import Message
 from penstock.vocabulary.policy import OnDuplicate, TopicPolicy
-from penstock.vocabulary.records import Outcome, Published, Settled, Unit
-from tests.delivery.world import NAMED, World
+from penstock.vocabulary.records import Outcome, Published, Record, Settled, Unit
+from tests.delivery.world import NAMED, World, the
 
 REPLACING = TopicPolicy(on_duplicate=OnDuplicate.REPLACE)
 
@@ -129,3 +131,97 @@ def test_a_message_replaced_before_it_is_durable_is_never_offered(world: World) 
     world.apply(newer)
     assert [(lease.start, lease.end) for lease in world.deliver(consumer)] == [(2, 3)]
     assert (count(subscription).dropped, unexplained(count(subscription))) == (1, 0)
+
+
+# -- after growth ----------------------------------------------------------------------------------
+
+
+def placed(world: World, topic: Topic, *ids: str, key: str | None = None) -> list[Published | Unit]:
+    """Publishes each id to the partition of the map there is now, and decides only."""
+    found: list[Published | Unit] = []
+    for id in ids:
+        home = topic.map[xxh3_64_intdigest((key or id).encode()) % len(topic.map)]
+        batch = encode_many([Message(body=b"x", id=id, key=key)])
+        result = decide_publish(home, batch, 1, NAMED, 0, home.reserved, world.wall)
+        assert isinstance(result, Published | Decided)
+        found.append(result if isinstance(result, Published) else result.record)
+    return found
+
+
+def grown(world: World, topic: Topic, partitions: int) -> None:
+    world.apply(the(decide_partitions(topic, partitions, world.wall)))
+
+
+IDS = [f"id-{number}" for number in range(10)]
+MOVED = next(id for id in IDS if xxh3_64_intdigest(id.encode()) % 2)
+"""Goes to partition 1 of 2."""
+
+
+def test_older_messages_in_the_partitions_of_older_maps_are_replaced(world: World) -> None:
+    topic = world.topic(policy=REPLACING)
+    subscription = world.subscribe(topic)
+    for partitions in (2, 4, 7):
+        for record in placed(world, topic, *IDS):
+            world.apply(record)
+        grown(world, topic, partitions)
+    for record in placed(world, topic, *IDS):
+        world.apply(record)
+    found = count(subscription)
+    assert (found.attached, found.waiting, found.dropped) == (40, 10, 30)
+    assert unexplained(found) == 0
+    assert sum(partition.held for partition in topic.partitions) == 10
+    for cursor in subscription.cursors:
+        assert waiting_count(cursor) == len(waiting(cursor)) == cursor.partition.held
+
+
+def test_one_unit_stores_the_newer_and_ends_the_older_in_its_old_partition(world: World) -> None:
+    topic = world.topic(policy=REPLACING)
+    subscription = world.subscribe(topic)
+    (first,) = placed(world, topic, MOVED)
+    world.apply(first)
+    grown(world, topic, 2)
+    (second,) = placed(world, topic, MOVED)
+    assert isinstance(second, Unit)
+    stored, ended = second.records
+    assert isinstance(stored, Published)
+    assert (stored.partition, stored.base) == (1, 0)
+    assert ended == Settled(topic.id, 0, subscription.id, Outcome.REPLACED, ((0, 1),))
+
+
+def test_what_is_leased_in_its_old_partition_stays(world: World) -> None:
+    topic = world.topic(policy=REPLACING)
+    subscription = world.subscribe(topic)
+    world.apply(*placed(world, topic, MOVED))
+    lease = world.deliver_one(world.join(subscription))
+    grown(world, topic, 2)
+    world.apply(*placed(world, topic, MOVED))
+    assert world.ack(lease) == []
+    assert count(subscription).dropped == 0
+
+
+def test_another_message_with_the_id_that_came_since_stays(world: World) -> None:
+    topic = world.topic(policy=REPLACING)
+    world.subscribe(topic)
+    key = next(f"k{n}" for n in range(99) if not xxh3_64_intdigest(f"k{n}".encode()) % 2)
+    grown(world, topic, 2)
+    world.apply(*placed(world, topic, MOVED, key=key))
+    world.apply(*placed(world, topic, MOVED))
+    assert [partition.held for partition in topic.partitions] == [1, 1]
+
+
+def test_messages_are_replaced_while_they_and_the_growth_are_on_their_way(world: World) -> None:
+    topic = world.topic(policy=REPLACING)
+    subscription = world.subscribe(topic)
+    records: list[Record] = [*placed(world, topic, *IDS)]
+    records.append(the(decide_partitions(topic, 2, world.wall)))
+    records += placed(world, topic, *IDS)
+    records.append(the(decide_partitions(topic, 4, world.wall)))
+    records += placed(world, topic, *IDS, *IDS)
+    for record in records:
+        world.apply(record)
+    assert topic.growing == ()
+    found = count(subscription)
+    assert (found.attached, found.waiting, found.dropped) == (40, 10, 30)
+    assert unexplained(found) == 0
+    offered = [o for c in subscription.cursors for o in waiting(c) if o not in c.done]
+    assert len(offered) == 10

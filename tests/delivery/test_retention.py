@@ -158,10 +158,10 @@ def test_nothing_is_removed_while_a_seek_is_under_way(world: World) -> None:
     world.publish(topic)
     cursor.subscription.seeks = 1
     assert decide_retention(topic.partitions[0], world.wall + 10_000) == []
-    assert decide_size(topic) == ([], False)
+    assert decide_size(topic) == []
     cursor.subscription.seeks = 0
     assert decide_retention(topic.partitions[0], world.wall + 10_000)
-    assert decide_size(topic)[0]
+    assert decide_size(topic)
 
 
 # -- size ------------------------------------------------------------------------------------------
@@ -173,15 +173,25 @@ def test_the_oldest_messages_make_room(world: World) -> None:
         world.publish(topic, body=bytes(1000))
     partition = topic.partitions[0]
     assert is_over(topic)
-    (record,), is_full = decide_size(topic)
+    (record,) = decide_size(topic)
     ((start, end),) = record.ranges
-    assert (start, is_full) == (0, False)
+    assert start == 0
     world.apply(record)
     assert partition.held_bytes <= 10_000
     assert partition.held_bytes > 8_000
     assert cursor.dropped == end
-    assert decide_size(topic) == ([], False)
+    assert decide_size(topic) == []
     assert not is_over(topic)
+
+
+def test_no_more_goes_than_what_makes_room(world: World) -> None:
+    topic, cursor = covered(world, TopicPolicy(max_bytes=10_000))
+    sizes = [len(world.publish(topic, body=bytes(size)).batch) for size in (10, 3000, 10, 9000, 10)]
+    (record,) = decide_size(topic)
+    assert record.ranges == ((0, 2),)
+    world.apply(record)
+    assert topic.partitions[0].held_bytes == sum(sizes[2:])
+    assert cursor.dropped == 2
 
 
 def test_all_partitions_give_their_share(world: World) -> None:
@@ -189,7 +199,7 @@ def test_all_partitions_give_their_share(world: World) -> None:
     world.subscribe(topic)
     for number in range(20):
         world.publish(topic, partition=number % 2, body=bytes(1000))
-    records, _ = decide_size(topic)
+    records = decide_size(topic)
     assert [record.partition for record in records] == [0, 1]
     for record in records:
         world.apply(record)
@@ -200,8 +210,8 @@ def test_all_partitions_give_their_share(world: World) -> None:
 def test_a_topic_within_its_size_or_without_one_gives_nothing(world: World) -> None:
     topic, _ = covered(world, TopicPolicy(max_bytes=10_000))
     world.publish(topic)
-    assert decide_size(topic) == ([], False)
-    assert decide_size(world.topic("plain")) == ([], False)
+    assert decide_size(topic) == []
+    assert decide_size(world.topic("plain")) == []
 
 
 # -- guards ----------------------------------------------------------------------------------------
@@ -230,21 +240,20 @@ def test_what_a_guard_protects_is_made_up_for_by_others(world: World) -> None:
     topic, _ = covered(world, TopicPolicy(max_bytes=5_000))
     for _ in range(10):
         world.publish(topic, body=bytes(1000))
-    (record,), is_full = decide_size(topic, [guard(0, 4)])
+    (record,) = decide_size(topic, [guard(0, 4)])
     assert record.ranges == ((4, 10),)
-    assert not is_full
 
 
-def test_a_topic_is_full_when_only_guarded_messages_could_make_room(world: World) -> None:
+def test_nothing_goes_when_only_guarded_messages_could_make_room(world: World) -> None:
     topic, _ = covered(world, TopicPolicy(max_bytes=5_000))
     for _ in range(10):
         world.publish(topic, body=bytes(1000))
-    assert decide_size(topic, [guard(0, 8)]) == ([], True)
+    assert decide_size(topic, [guard(0, 8)]) == []
     wide = world.topic("wide", partitions=2, policy=TopicPolicy(max_bytes=5_000))
     world.subscribe(wide)
     for number in range(20):
         world.publish(wide, partition=number % 2, body=bytes(1000))
-    assert decide_size(wide, [guard(0, 100)]) == ([], True)
+    assert decide_size(wide, [guard(0, 100)]) == []
 
 
 # -- publishers ------------------------------------------------------------------------------------

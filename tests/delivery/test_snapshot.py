@@ -39,6 +39,40 @@ def test_an_empty_topic_survives(world: World) -> None:
     assert_survives(world, world.topic(partitions=3))
 
 
+def mixed(world: World) -> Topic:
+    """Held messages of different sizes, with others between them that are gone."""
+    topic = world.topic()
+    subscription = world.subscribe(topic)
+    for size in (12, 60_000, 300, 7, 60_000):
+        world.publish(topic, 3, body=bytes(size))
+    lease = world.deliver_one(world.join(subscription))
+    world.ack(lease, (1, 2), (3, 7), (14, 15))
+    return topic
+
+
+def test_what_each_message_takes_survives(world: World) -> None:
+    topic = mixed(world)
+    assert_survives(world, topic)
+    before, after = topic.partitions[0], restored(world, topic).partitions[0]
+    assert before.sizes is not None
+    assert after.sizes is not None
+    for offset in range(15):
+        assert after.sizes.between(offset, offset + 1) == before.sizes.between(offset, offset + 1)
+    held = list(after.released.gaps(0, 15))
+    assert after.held_bytes == sum(after.sizes.between(*run) for run in held)
+
+
+def test_an_older_snapshot_spreads_what_all_messages_take(world: World) -> None:
+    topic = mixed(world)
+    piece = through_bytes(topic_state(topic))
+    del piece[5][0][-1]["sizes"]
+    partition = restore_topic(State(), piece, world.now, world.wall).partitions[0]
+    assert partition.sizes is not None
+    assert 0 <= topic.partitions[0].held_bytes - partition.held_bytes < partition.held
+    held = sum(partition.sizes.between(*run) for run in partition.released.gaps(0, 15))
+    assert held == partition.held_bytes
+
+
 def test_policies_survive_as_policies(world: World) -> None:
     topic = world.topic(policy=TopicPolicy(durability=Durability.WRITTEN, retain_s=5))
     policy = SubscriptionPolicy(lease_s=7, retry=Retry(max_attempts=None))

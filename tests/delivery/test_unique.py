@@ -122,7 +122,7 @@ def test_a_message_known_since_it_was_decided_is_not_remembered_twice(
 
 def test_what_the_broker_moves_is_not_given(partition: Partition) -> None:
     batch = encode_columns(Columns(bodies=[b"x"], ids=["a"], published_at=[NOW]))
-    remember(partition, Published(1, 0, 0, 1, NOBODY, 0, 0, NOW, batch))
+    remember(partition, Published(1, 0, 0, 1, NOBODY, 0, 0, NOW, batch), is_copy=True)
     assert partition.seen is None
 
 

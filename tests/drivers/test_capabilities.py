@@ -1,5 +1,6 @@
 """The matrix as data."""
 
+import msgspec
 import pytest
 
 from penstock.drivers import capabilities
@@ -41,10 +42,23 @@ def test_the_flags_of_a_driver_agree_with_its_column(scheme: str, can: Capabilit
     assert can.has_priority == has("priority")
     assert can.has_readers == has("reader")
     assert can.has_transactions == has("transactions")
+    assert can.has_replay == has("replay")
+    assert can.has_headers == has("headers")
+    assert can.has_dead_letters == has("dead_letters")
+    assert capabilities.cells_of(can) == MATRIX[scheme]
     assert (Kind.KEY_SHARED in can.kinds) == has("key_shared")
     assert (Kind.MULTICAST in can.kinds) == has("multicast")
     if scheme != "mqtt":  # whose QoS 2 is a promise of each hop, not of a unit
         assert (2 in can.qos) == has("transactions")
+
+
+def test_a_url_may_lack_what_its_kind_has() -> None:
+    can = msgspec.structs.replace(capabilities.MQTT, has_expiry=False, kinds=(Kind.SHARED,))
+    cells = capabilities.cells_of(can)
+    assert {row for row in ROWS if cells[row] != MATRIX["mqtt"][row]} == {"expires_at", "multicast"}
+    assert cells["expires_at"].text == "R, version 5; 3.1.1 refused"
+    assert not capabilities.has(can, "expires_at")
+    assert capabilities.has(can, "headers")
 
 
 def test_a_cell_is_text_for_people() -> None:

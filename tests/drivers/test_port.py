@@ -1,10 +1,22 @@
 """The port is small, and what a driver can do is data."""
 
+import ast
 import inspect
 import pickle
+from pathlib import Path
 
+import penstock
 from penstock.drivers.embedded import FILE, MEMORY, EmbeddedAttachment, EmbeddedDriver
-from penstock.drivers.port import Attachment, Capabilities, Driver, PatternDriver, UnitDriver
+from penstock.drivers.foreign.driver import ForeignDriver
+from penstock.drivers.port import (
+    Attachment,
+    Capabilities,
+    Driver,
+    PatternDriver,
+    ReconnectingDriver,
+    UnitDriver,
+)
+from penstock.drivers.remote.driver import RemoteDriver
 from penstock.vocabulary.message import Durability
 
 
@@ -26,6 +38,37 @@ def test_the_embedded_driver_has_every_method_of_the_port() -> None:
     assert _methods(PatternDriver) <= _methods(EmbeddedDriver)
     assert _methods(UnitDriver) <= _methods(EmbeddedDriver)
     assert _methods(Driver) - {"partitions"} <= _methods(EmbeddedDriver)
+
+
+def test_a_driver_has_nothing_that_the_port_does_not_declare() -> None:
+    """What only some have is declared too, each in a protocol of its own."""
+    declared = set[str]().union(
+        *map(_names, (Driver, PatternDriver, UnitDriver, ReconnectingDriver))
+    )
+    asked = set()
+    for path in (Path(penstock.__file__).parent / "client").rglob("*.py"):
+        if path.name == "broker.py":
+            continue  # a broker in this process, whose driver is the embedded one by its type
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and _is_driver(node.value):
+                asked.add(node.attr)
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr":
+                assert not _is_driver(node.args[0]), path
+    assert {"publish", "attach", "ask"} <= asked
+    assert asked <= declared
+    assert issubclass(RemoteDriver, ReconnectingDriver)
+    assert not issubclass(ForeignDriver, ReconnectingDriver)
+    assert not issubclass(EmbeddedDriver, ReconnectingDriver)
+
+
+def _names(port: type) -> set[str]:
+    made = {name for name in vars(port) if not name.startswith("_")}
+    return made | set(port.__annotations__)
+
+
+def _is_driver(node: ast.expr) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return name in {"driver", "_driver"}
 
 
 def test_capabilities_are_plain_data() -> None:

@@ -396,11 +396,8 @@ def publishes_are_refused_for_a_reader() -> tuple[Finding, dict[str, Any]]:
     broker.open_reader("orders", "tables", "run-1", None)
     scene.publish(Message(body=bytes(900)))
     broker.plan_ranges("orders", "tables", "run-1", 9, None, None)
-    scene.publish(Message(body=bytes(900)))
-    broker.plan_ranges("orders", "tables", "run-1", 9, None, None)
-    scene.rig.wait(1)
     assert scene.explain(None, None)["reason"] == "topic-full"
-    return scene.explain("0:2", "tables"), {"reason": "topic-full", "max_bytes": 1000}
+    return scene.explain("0:1", "tables"), {"reason": "topic-full", "max_bytes": 1000}
 
 
 @case

@@ -121,6 +121,69 @@ def test_every_wrong_path_of_a_structure_is_told(body: bytes, paths: list[str]) 
     assert wrong(body) == paths
 
 
+@pytest.mark.parametrize(
+    ("body", "paths"),
+    [
+        (b'{"datasets":[],"datasets":[%s]}', ["datasets"]),
+        (b'{"datasets":[%s],"d\\u0061tasets":[%s]}', ["datasets"]),
+        (b'{"more":1,"datasets":[%s],"more":1e400}', ["more"]),
+        (b'{"datasets":[{"pms_id":"a","pms_id":"b","data":[{}]}]}', ["datasets[0].pms_id"]),
+        (
+            b'{"datasets":[%s,{"pms_id":"a","status":{},"data":[{}],"data":[{}],"status":{}}]}',
+            ["datasets[1].status", "datasets[1].data"],
+        ),
+        (
+            b'{"datasets":[{"pms_id":1,"data":[],"data":[]}],"datasets":[{"data":5,"data":[1]}]}',
+            ["datasets", "datasets[0].data", "datasets[0].pms_id", "datasets[0].data[0]"],
+        ),
+    ],
+)
+def test_a_repeated_key_of_the_structure_is_refused(body: bytes, paths: list[str]) -> None:
+    one = json.dumps(device()).encode()
+    assert wrong(body.replace(b"%s", one)) == paths
+
+
+def test_keys_that_are_written_longer_than_need_be_are_no_repetition() -> None:
+    body = post(device()).replace(b'"status"', b'"\\u0073tatus"')
+    (message,) = from_json(pms.DATASET, body, HEADERS)
+    assert json.loads(message.body or b"")["status"]
+
+
+@pytest.mark.parametrize("number", [b"1e400", b"-1e400", b"9" * 5_000])
+def test_a_number_that_nobody_can_hold_is_passed_on(number: bytes) -> None:
+    body = post(device(), device()).replace(b'"amps": -0.625', b'"amps": ' + number, 1)
+    first, second = from_json(pms.DATASET, body, HEADERS)
+    assert isinstance(first.body, bytes)
+    assert b'"amps":' + number + b"," in first.body
+    assert first.id is not None
+    assert first.id.startswith("pms#PMS-01-001#0241#20200210T150006.032+0700#")
+    assert second.id != first.id
+
+
+def test_a_csv_row_whose_device_is_too_long_for_a_key_goes_as_it_stands() -> None:
+    header, row = (DATA / "pms-2019-08.csv").read_bytes().split(b"\n")[:2]
+    long = b"x" * 1_025 + row[row.index(b",") :].rstrip(b"\r")
+    first, second = from_csv(pms.DATASET, b"\n".join([header, long, row]), HEADERS)
+    assert (first.body, first.key) == (long, None)
+    assert first.headers is not None
+    assert first.headers["content-type"] == "text/csv"
+    assert second.key == "25"
+
+
+def test_every_wrong_column_of_a_csv_header_is_told() -> None:
+    columns = list(pms.DATASET.csv.columns)
+    columns.remove("time_local")
+    header = ",".join([*columns, "pack.amps", "speed", "status.colour"])
+    with pytest.raises(Refused) as caught:
+        from_csv(pms.DATASET, header.encode() + b"\n1\n", HEADERS)
+    assert [tuple(each) for each in caught.value.wrong] == [
+        ("header.speed", "is unknown"),
+        ("header.status.colour", "is unknown"),
+        ("header.time_local", "is missing"),
+        ("header.pack.amps", "is given more than once"),
+    ]
+
+
 def test_the_real_csv_becomes_messages() -> None:
     found = from_csv(pms.DATASET, (DATA / "pms-2019-08.csv").read_bytes(), HEADERS)
     assert len(found) == 2_851

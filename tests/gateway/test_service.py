@@ -10,8 +10,10 @@ import pytest
 from penstock.client.client import connect
 from penstock.gateway.keys import Keys
 from penstock.gateway.service import Gateway
+from penstock.pipeline.datasets.features import FeatureView
 from penstock.pipeline.flow import Consumer
 from penstock.vocabulary.errors import InvalidArgument
+from tests.contracts.suites.world import until
 from tests.gateway.test_samples import DATA
 from tests.pipeline.lane import Lane
 
@@ -88,6 +90,30 @@ def test_a_second_gateway_does_not_fence_a_running_reader(tmp_path: Path) -> Non
                 assert await reader.plan() == []
 
     asyncio.run(steps())
+
+
+def test_features_are_read_at_start_and_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody asks this gateway for them: it sees by itself what others change."""
+
+    async def lines(port: int, path: str) -> int:
+        caplog.clear()
+        await asyncio.to_thread(send, port, path)
+        return sum(path in each.getMessage() for each in caplog.records)
+
+    async def steps() -> None:
+        url = f"file:{tmp_path}"
+        async with connect(url) as client:
+            view = FeatureView(client)
+            await view.change(operational=["validation"])
+            async with Gateway(url, port=0, client=client) as gateway:
+                assert await lines(gateway.port, "/api/versions") == 0
+                await view.change(operational=["logging"])
+                await until(lambda: lines(gateway.port, "/api/versions"), "a line", 20)
+
+    with caplog.at_level("INFO", "penstock.gateway"):
+        asyncio.run(steps())
 
 
 def test_without_keys_only_this_machine_is_served() -> None:

@@ -166,6 +166,11 @@ class Topic:
     """(partition, id) of what is decided and not yet durable: it may have replaced others."""
 
 
+def era(topic: Topic, place: Place) -> int:
+    """How often partitions had been added when this message came."""
+    return sum(place[1] >= ends.get(place[0], 0) for _, ends in topic.growths)
+
+
 def is_moved(topic: Topic, older: Place, newer: Place) -> bool:
     """True when partitions were added between two messages, and the older lies in another one."""
     return older[0] != newer[0] and any(
@@ -205,17 +210,18 @@ def publish(topic: Topic, partition: int, fact: Fact, clock: Clock) -> Place:
 
 
 def replace(
-    topic: Topic, partition: int, id: str, upto: int, is_out: Callable[[str, Place], bool]
+    topic: Topic, id: str, ends: dict[int, int], is_out: Callable[[str, Place], bool]
 ) -> None:
     """Where older messages with this id wait, are delayed or back off, they are dropped.
 
-    One that `is_out` was handed out before, and has not been seen yet.
+    `ends`: the partitions in which they may lie, and where the older ones end. One that `is_out`
+    was handed out before, and has not been seen yet.
     """
     for sub in topic.subs.values():
         if sub.rules.kind == "reader":
             continue
         for place, entry in sub.entries.items():
-            is_older = place[0] == partition and place[1] < upto and topic.facts[place].id == id
+            is_older = place[1] < ends.get(place[0], 0) and topic.facts[place].id == id
             if is_older and entry.state in (WAITING, DELAYED) and not is_out(sub.name, place):
                 sub.end(place, DROPPED)
 

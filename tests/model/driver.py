@@ -138,7 +138,13 @@ class Driver:
         log, self.log = self.log, []
         for name, topic in self.topics.items():
             rows = [row for row in self.pending if row[0] == name and topic.replaces]
-            topic.coming = {(row[1], fact.id) for row in rows for fact in row[2] if fact.id}
+            topic.coming = {
+                (partition, fact.id)
+                for row in rows
+                for fact in row[2]
+                if fact.id
+                for partition in (row[1], *older_ends(topic, fact))
+            }
         for worker, part in sorted(log, key=lambda row: row[1].lease_id):
             if not part.frames or worker not in self.workers:
                 continue
@@ -285,7 +291,8 @@ class Driver:
             offset = book.publish(topic, partition, fact, self.clock)[1]
             if topic.replaces and fact.id is not None:
                 is_out = partial(self._is_on_its_way, topic.name)
-                book.replace(topic, partition, fact.id, offset, is_out)
+                ends = older_ends(topic, fact) | {partition: offset}
+                book.replace(topic, fact.id, ends, is_out)
 
     def _is_new(self, topic: book.Topic, partition: int, fact: Fact) -> bool | None:
         """Whether an id was not given in time, here or where its key lay before; None = unsure."""
@@ -302,6 +309,15 @@ class Driver:
                 return None
             is_new = is_new and age > book.ID_MS
         return is_new
+
+
+def older_ends(topic: book.Topic, fact: Fact) -> dict[int, int]:
+    """The partitions a message would have had in older maps, and where those ended."""
+    found: dict[int, int] = {}
+    for _, ends in topic.growths:
+        home = home_of(fact.key or fact.id or "", len(ends))
+        found[home] = max(ends[home], found.get(home, 0))
+    return found
 
 
 def home_of(text: str, partitions: int) -> int:

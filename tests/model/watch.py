@@ -259,11 +259,12 @@ def check_held(
     topic: Topic, real: set[Place], readers: dict[Place, bool], clock: Clock, *, waited: bool
 ) -> None:
     """What must be held is held, and nothing else where that can be said exactly."""
-    newest: dict[tuple[int, str | None], list[Place]] = {}
-    for place in sorted(topic.facts):
+    newest: dict[int | str, list[Place]] = {}
+    for place in sorted(topic.facts, key=lambda place: (book.era(topic, place), place)):
         fact = topic.facts[place]
         if fact.only_for is None and place[1] >= topic.keep_from.get(place[0], 0):
-            newest.setdefault((place[0], fact.key), []).append(place)
+            name = place[0] if fact.key is None else fact.key
+            newest.setdefault(name, []).append(place)
     kept = (
         {p for rows in newest.values() for p in rows[-topic.keep_last :]}
         if topic.keep_last

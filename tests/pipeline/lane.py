@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from penstock.client.client import Client, connect
 from penstock.client.reader import ReadBatch
-from penstock.pipeline.flow import Consumer, Counts, ensure_topic
+from penstock.pipeline.counting import Counts
+from penstock.pipeline.flow import Consumer, ensure_topic
 from penstock.pipeline.repositories.choose import open_repository
 from penstock.pipeline.repositories.files import read_file
 from penstock.pipeline.settings import Pipeline

@@ -13,10 +13,11 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.client.client import connect
-from penstock.pipeline import flow, work
+from penstock.pipeline import flow, operations, work
+from penstock.pipeline.counting import Counts
 from penstock.pipeline.datasets.csv_rows import PMS_CSV
 from penstock.pipeline.datasets.features import FeatureView
-from penstock.pipeline.flow import Consumer, Counts, Producer, first_of
+from penstock.pipeline.flow import Consumer, Producer
 from penstock.pipeline.messages import read_reasons
 from penstock.pipeline.operations import compact_tables
 from penstock.pipeline.refusals import (
@@ -26,9 +27,10 @@ from penstock.pipeline.refusals import (
     CountsDiffer,
     PipelineRunning,
     TableLocked,
+    TableSchemaDiffers,
 )
 from penstock.pipeline.repositories.choose import open_repository
-from penstock.vocabulary.reading import PlannedRange
+from penstock.vocabulary.errors import Unavailable
 from tests.pipeline.datasets import bodies
 from tests.pipeline.lane import Lane, readings
 
@@ -143,6 +145,37 @@ def test_two_repositories_get_the_same_rows_and_each_its_own_recovery(tmp_path: 
     assert len(lane.rows(1)) == 40
 
 
+def test_a_batch_that_only_the_second_table_lacks_is_finished_after_the_first_was_merged(
+    tmp_path: Path,
+) -> None:
+    """The version that the ledger names has files that are gone from a parquet: table by then."""
+    lane = Lane(tmp_path, extra="max_rows_per_batch = 10\ncompact_files = 2\n")
+    both = f'["parquet:{tmp_path}/plain", "delta:{tmp_path}/warehouse"]'
+    text = lane.file.read_text(encoding="utf-8")
+    lane.file.write_text(text.replace(f'"delta:{tmp_path}/warehouse"', both), encoding="utf-8")
+    given = readings(20)
+    lane.post([*given[::2], *given[1::2]])  # the batches overlap in time
+    lane.run_and_die("files written", 3)
+    lane.run()
+    for number in (0, 1):
+        amps = sorted(row["pack"]["amps"] for row in lane.rows(number))
+        assert amps == [at / 8 for at in range(20)]
+    assert numbers(operations.counted(lane.pipeline)) == (20, 20, 0, 0)
+    assert set(lane.events().values()) == {1}
+
+
+@pytest.mark.parametrize("moment", ["published", "table committed", "progress reported"])
+def test_every_stored_batch_is_counted_once_wherever_a_run_dies(
+    tmp_path: Path, moment: str
+) -> None:
+    lane = Lane(tmp_path)
+    lane.post([*readings(10), b"x"])
+    lane.run_and_die(moment)
+    lane.run()
+    assert operations.counted(lane.pipeline) == Counts(11, 10, 1, 0, 10)
+    assert len(lane.rows()) == 10
+
+
 def test_real_world_shapes_never_stop_the_stream(tmp_path: Path) -> None:
     good = readings(50)
     bad: list[bytes | None] = [
@@ -189,6 +222,43 @@ def test_a_checkpoint_that_does_not_fit_its_table_is_refused(tmp_path: Path) -> 
     shutil.move(tmp_path / "newer-warehouse", warehouse)
     assert numbers(lane.run()) == (0, 0, 0, 0)
     assert len(lane.rows()) == 50
+
+
+def test_a_table_that_is_one_batch_behind_is_refused_by_the_same_name(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    lane.post(readings(10))
+    lane.run()
+    shutil.copytree(tmp_path / "warehouse", tmp_path / "older")
+    lane.post(readings(10, 10))
+    lane.run()
+    shutil.rmtree(tmp_path / "warehouse")
+    shutil.move(tmp_path / "older", tmp_path / "warehouse")
+    with pytest.raises(CheckpointAhead, match=r"lacks batch 1 of 'pms/1'.*resume --from-table"):
+        lane.run()
+    assert operations.resume(lane.pipeline) == {0: 10}
+    assert numbers(lane.run()) == (10, 10, 0, 0)
+    assert len(lane.rows()) == 20
+    assert numbers(operations.counted(lane.pipeline)) == (20, 20, 0, 0)
+
+
+def test_a_first_run_that_fails_leaves_the_checkpoint_to_whoever_comes_next(
+    tmp_path: Path,
+) -> None:
+    lane = Lane(tmp_path)
+    text = lane.file.read_text(encoding="utf-8")
+    lane.file.write_text(text.replace(lane.url, "penstock://127.0.0.1:9"), encoding="utf-8")
+    with pytest.raises(Unavailable):
+        lane.run()
+    other = Lane(tmp_path, "mppt")
+    other.post([])
+    other.run()
+    wrong = text.replace('"pms"\n', '"pms"\ntable = "analytics.mppt_monitoring"\n')
+    lane.file.write_text(wrong, encoding="utf-8")
+    with pytest.raises(TableSchemaDiffers):
+        lane.run()
+    lane.file.write_text(text, encoding="utf-8")
+    lane.post(readings(5))
+    assert numbers(lane.run()) == (5, 5, 0, 0)
 
 
 def test_a_second_run_and_a_locked_table_are_refused(tmp_path: Path) -> None:
@@ -277,11 +347,20 @@ def test_a_lane_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
     assert numbers(asyncio.run(steps())) == (3, 3, 0, 0)
 
 
-def test_a_plan_larger_than_a_batch_is_cut() -> None:
-    planned = [PlannedRange(0, 5, 9), PlannedRange(1, 0, 100), PlannedRange(2, 0, 1)]
-    assert first_of(planned, 10) == [(0, 5, 9), (1, 0, 6)]
-    assert first_of(planned, 1) == [(0, 5, 6)]
-    assert first_of(planned, 1_000) == planned
+def test_a_plan_larger_than_a_batch_is_cut(tmp_path: Path) -> None:
+    lane = Lane(tmp_path, extra="max_rows_per_batch = 60\n")
+    lane.post(readings(150), partitions=2)
+
+    async def steps() -> int:
+        async with connect(lane.url) as client:
+            older = await client.reader(lane.topic, lane.pipeline.subscription, owner="older")
+            planned = await older.plan()
+            assert sum(end - start for _, start, end in planned) == 150
+            async with Consumer(lane.pipeline, client) as consumer:
+                assert numbers(await consumer.run()) == (150, 150, 0, 0)
+                return consumer.batches
+
+    assert asyncio.run(steps()) == 3
 
 
 def test_the_classes_are_those_of_the_framework() -> None:

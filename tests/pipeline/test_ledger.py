@@ -1,6 +1,8 @@
 from pathlib import Path
 
+import msgspec
 import pytest
+from xxhash import xxh3_64_hexdigest
 
 from penstock.pipeline import ledger as module
 from penstock.pipeline.ledger import Entry, Identity, Ledger, judge
@@ -89,6 +91,66 @@ def test_a_checkpoint_of_another_pipeline_is_refused(tmp_path: Path) -> None:
             Ledger(tmp_path, other)
     (tmp_path / module.IDENTITY).write_bytes(b"?")
     with pytest.raises(StorageError, match="whose checkpoint"):
+        Ledger(tmp_path, WHO)
+
+
+def test_what_differs_is_told_with_what_to_do(tmp_path: Path) -> None:
+    filled(tmp_path, 1).close()
+    for source, tables, said in (
+        ("file:./other/monitoring.pms", WHO.tables,
+         r"file:./data/monitoring\.pms, .* now file:./other/monitoring\.pms: .*another"),
+        ("file:./data/t", WHO.tables, "now file:./data/t, another topic"),
+        (WHO.source, ["./w2"], r"tables ./warehouse/pms, and they are now ./w2"),
+    ):  # fmt: skip
+        with pytest.raises(CheckpointForeign, match=said) as found:
+            Ledger(tmp_path, Identity("pms", source, tables))
+        assert "Give each" not in str(found.value)
+
+
+def test_options_of_a_source_are_no_part_of_the_identity(tmp_path: Path) -> None:
+    path = tmp_path / module.IDENTITY
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(WHO, source=f"{WHO.source}?a=b")))
+    Ledger(tmp_path, WHO).close()
+    with pytest.raises(CheckpointForeign) as found:
+        Ledger(tmp_path, Identity("pms", "file:./x/monitoring.pms", WHO.tables))
+    assert "a=b" not in str(found.value)
+
+
+def test_whose_checkpoint_it_is_is_written_with_the_first_entry(tmp_path: Path) -> None:
+    Ledger(tmp_path / "a", WHO).close()
+    assert not (tmp_path / "a" / module.IDENTITY).exists()
+    Ledger(tmp_path / "b", WHO, is_made=False).close()
+    assert not (tmp_path / "b").exists()
+    ledger = Ledger(tmp_path / "b", WHO, is_made=False)
+    ledger.record(entry(0))
+    with pytest.raises(PipelineRunning):
+        Ledger(tmp_path / "b", WHO)
+    ledger.close()
+    with pytest.raises(CheckpointForeign):
+        Ledger(tmp_path / "b", Identity("mppt", WHO.source, WHO.tables))
+
+
+def test_a_checkpoint_in_use_is_not_set_aside(tmp_path: Path) -> None:
+    ledger = filled(tmp_path / "c", 1)
+    with pytest.raises(PipelineRunning):
+        module.set_aside(tmp_path / "c", "pms")
+    ledger.open_epoch({0: 10}, 4)
+    ledger.close()
+    (tmp_path / "c" / "spark" / "2").mkdir(parents=True)
+    assert module.epoch_in(tmp_path / "c", "pms") == 4
+    assert module.epoch_in(tmp_path / "c", "mppt") == 0
+    (tmp_path / "c" / module.IDENTITY).write_bytes(b"?")
+    (tmp_path / "c" / module.NAME).write_bytes(b"?")
+    assert module.epoch_in(tmp_path / "c", "pms") == 2
+    assert module.set_aside(tmp_path / "c", "pms") == tmp_path / "c.aside-1"
+    assert not (tmp_path / "c").exists()
+
+
+def test_an_entry_of_another_shape_is_damage(tmp_path: Path) -> None:
+    filled(tmp_path, 1).close()
+    data = b'{"epoch":1}'
+    (tmp_path / module.NAME).write_bytes(xxh3_64_hexdigest(data).encode() + b" " + data + b"\n")
+    with pytest.raises(StorageError, match="line 1 is damaged"):
         Ledger(tmp_path, WHO)
 
 

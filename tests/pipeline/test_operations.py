@@ -10,8 +10,13 @@ import pytest
 from penstock.client.client import connect
 from penstock.client.reader import Reader
 from penstock.pipeline.operations import compact_tables, counted, replay, resume, status
-from penstock.pipeline.refusals import CheckpointMissing, FixFailed, PipelineRefused
-from penstock.vocabulary.errors import Unavailable
+from penstock.pipeline.refusals import (
+    CheckpointForeign,
+    CheckpointMissing,
+    FixFailed,
+    PipelineRefused,
+)
+from penstock.vocabulary.errors import StorageError, Unavailable
 from penstock.vocabulary.message import Message
 from tests.pipeline.datasets import bodies
 from tests.pipeline.lane import Lane, readings
@@ -33,6 +38,14 @@ def test_a_status_tells_batches_rows_lag_and_counts(tmp_path: Path) -> None:
     assert list(found.rows.values()) == [25]
     assert found.lag == 3
     assert numbers(found.counts) == (26, 25, 1, 0)
+
+
+def status_of(lane: Lane) -> Any:
+    async def steps() -> Any:
+        async with connect(lane.url) as client:
+            return await status(lane.pipeline, client)
+
+    return asyncio.run(steps())
 
 
 def test_a_batch_done_twice_counts_once(tmp_path: Path) -> None:
@@ -66,6 +79,176 @@ def test_there_is_nothing_to_resume_from_an_empty_table(tmp_path: Path) -> None:
     lane = Lane(tmp_path)
     with pytest.raises(PipelineRefused, match="no end to resume from"):
         resume(lane.pipeline)
+
+
+def keys_of(lane: Lane) -> dict[int, str]:
+    """A key for each of two partitions."""
+
+    async def steps() -> dict[int, str]:
+        async with connect(lane.url) as client:
+            await client.create_topic(lane.topic, 2, replay_s=1e6)
+            found: dict[int, str] = {}
+            at = 0
+            while len(found) < 2:
+                position = await client.publish(lane.topic, readings(1, at)[0], key=f"k{at}")
+                found.setdefault(position.partition, f"k{at}")
+                at += 1
+            return found
+
+    return asyncio.run(steps())
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_a_resumed_pipeline_goes_on_in_every_partition(tmp_path: Path, kind: str) -> None:
+    lane = Lane(tmp_path)
+    text = lane.file.read_text(encoding="utf-8").replace("delta:", f"{kind}:")
+    lane.file.write_text(text, encoding="utf-8")
+    keys = keys_of(lane)
+
+    def add(partition: int, first: int) -> None:
+        async def steps() -> None:
+            async with connect(lane.url) as client:
+                for each in readings(10, first):
+                    await client.publish(lane.topic, each, key=keys[partition])
+
+        asyncio.run(steps())
+        lane.run()
+
+    lane.run()
+    add(1, 100)
+    add(0, 200)
+    stored = len(lane.rows())
+    shutil.copytree(tmp_path / "warehouse", tmp_path / "older")
+    add(1, 300)
+    shutil.rmtree(tmp_path / "warehouse")
+    shutil.move(tmp_path / "older", tmp_path / "warehouse")
+    ends = resume(lane.pipeline)
+    assert (sorted(ends), sum(ends.values())) == ([0, 1], stored)
+    assert numbers(lane.run()) == (10, 10, 0, 0)
+    amps = {row["pack"]["amps"] for row in lane.rows()}
+    assert {at / 8 for at in range(300, 310)} <= amps
+    assert counted(lane.pipeline).stored == len(lane.rows()) == stored + 10
+
+
+def test_an_end_that_was_never_reported_is_stored_with_the_next_batch(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    keys = keys_of(lane)
+    lane.run()
+    for partition, first in ((0, 100), (1, 200)):
+
+        async def add(key: str = keys[partition], first: int = first) -> None:
+            async with connect(lane.url) as client:
+                for each in readings(10, first):
+                    await client.publish(lane.topic, each, key=key)
+
+        asyncio.run(add())
+        if partition == 0:
+            lane.run_and_die("table committed")
+    assert lane.run().stored == 10
+    assert sum(resume(lane.pipeline).values()) == len(lane.rows())
+
+
+def _rename(lane: Lane) -> None:
+    path = lane.folder / "checkpoint" / "pipeline.json"
+    path.write_text(path.read_text().replace('"pms"', '"other"'))
+
+
+def _damage_ledger(lane: Lane) -> None:
+    path = lane.folder / "checkpoint" / "ledger.jsonl"
+    path.write_bytes(b"X" + path.read_bytes()[1:])
+
+
+def _damage_identity(lane: Lane) -> None:
+    (lane.folder / "checkpoint" / "pipeline.json").write_text("{")
+
+
+def _move_table(lane: Lane) -> None:
+    shutil.move(lane.folder / "warehouse", lane.folder / "moved")
+    text = lane.file.read_text(encoding="utf-8")
+    lane.file.write_text(text.replace("/warehouse", "/moved"), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal", "counts"),
+    [
+        (_rename, CheckpointForeign, 20),
+        (_damage_ledger, StorageError, 20),
+        (_damage_identity, StorageError, 20),
+        (_move_table, CheckpointForeign, 20),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_used_is_set_aside_by_resume(
+    tmp_path: Path, change: Any, refusal: type[Exception], counts: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    lane = Lane(tmp_path, extra="max_rows_per_batch = 10\n")
+    lane.post(readings(20))
+    lane.run()
+    change(lane)
+    with pytest.raises(refusal, match="resume --from-table"):
+        lane.run()
+    assert resume(lane.pipeline) == {0: 20}
+    aside = tmp_path / "checkpoint.aside-1"
+    assert (aside / "ledger.jsonl").exists()
+    assert f"it is kept in {aside}" in caplog.text
+    lane.post(readings(10, 20))
+    assert numbers(lane.run()) == (10, 10, 0, 0)
+    assert len(lane.rows()) == 30
+    assert counted(lane.pipeline).read == counts + 10
+    assert (status_of(lane).epoch, status_of(lane).is_finished) == (2, True)
+
+
+def test_a_second_resume_takes_another_name_and_another_epoch(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    lane.post(readings(20))
+    lane.run()
+    for number in (1, 2):
+        (tmp_path / "checkpoint" / "pipeline.json").write_text("{")
+        resume(lane.pipeline)
+        assert (tmp_path / f"checkpoint.aside-{number}").is_dir()
+        assert status_of(lane).epoch == number + 1
+    assert lane.run().read == 0
+
+
+def test_offsets_of_another_topic_are_no_place_to_resume_from(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    lane.post(readings(20))
+    lane.run()
+    text = lane.file.read_text(encoding="utf-8")
+    lane.file.write_text(text.replace("/monitoring.pms", "/monitoring.two"), encoding="utf-8")
+    with pytest.raises(CheckpointForeign, match="another topic"):
+        lane.run()
+    with pytest.raises(PipelineRefused, match=r"readings of topic 'monitoring\.pms'"):
+        resume(lane.pipeline)
+    assert not (tmp_path / "checkpoint.aside-1").exists()
+
+
+def test_a_pipeline_whose_table_was_compacted_often_goes_on(tmp_path: Path) -> None:
+    lane = Lane(tmp_path, extra="max_rows_per_batch = 10\ncompact_files = 0\n")
+    days = [
+        bodies.encoded(
+            bodies.pms(pms_id=f"p{at % 2}", time_local=f"202002{1 + at % 10:02}T0000{at // 10:02}Z")
+        )
+        for at in range(20)
+    ]
+    lane.post(days)
+    lane.run()
+    (done,) = compact_tables(lane.pipeline).values()
+    assert done.days == 10  # as many commits, behind those of the batches
+    assert lane.run().read == 0
+    assert resume(lane.pipeline) == {0: 20}
+
+
+def test_looking_at_a_pipeline_that_never_ran_leaves_nothing_behind(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    lane.post(readings(3))
+    before = sorted(each.name for each in tmp_path.iterdir())
+    found = status_of(lane)
+    assert (found.batch, found.is_finished, list(found.rows.values())) == (-1, True, [0])
+    assert [done.rows for done in compact_tables(lane.pipeline).values()] == [0]
+    with pytest.raises(PipelineRefused, match="no end to resume from"):
+        resume(lane.pipeline)
+    assert sorted(each.name for each in tmp_path.iterdir()) == before
 
 
 def test_tables_are_compacted_unless_a_batch_is_unfinished(tmp_path: Path) -> None:

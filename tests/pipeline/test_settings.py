@@ -95,6 +95,11 @@ def test_a_file_is_read_with_all_its_defaults(tmp_path: Path) -> None:
         ("[spark]", "[sparc]", r"unknown table \[sparc\]"),
         ('lane = "process"', 'lane = "cloud"', "key lane: Invalid enum value"),
         ('lane = "process"', 'checkpoint = "./checkpoints/pms"', r"both use \./checkpoints/pms"),
+        (
+            "file:./data/monitoring.mppt?listen=no",
+            'penstock://127.0.0.1:8001/monitoring.pms"\nsubscription = "analytics.pms_monitoring',
+            r"\[pipeline.pms\] and \[pipeline.mppt\] both read penstock://127.0.0.1:8001/monitoring.pms",
+        ),
         ("[pipeline.pms]", "[pipeline.pms", "is not TOML"),
     ],
 )  # fmt: skip

@@ -21,7 +21,8 @@ from penstock.server.lines import LinesListener
 from penstock.server.lines_settings import LinesSettings
 from penstock.server.server import Places, Server
 from penstock.server.settings import ServeSettings, Settings
-from penstock.vocabulary.errors import Draining, StoreInUse
+from penstock.vocabulary.errors import Draining, StoreInUse, UnknownTopic
+from penstock.vocabulary.message import Message
 from tests.server.serving import Served, any_places
 
 
@@ -224,5 +225,41 @@ def test_each_door_may_be_shut(tmp_path: Path) -> None:
             await server.drain()
             await server.stop()
         places.give_up()
+
+    asyncio.run(scenario())
+
+
+def test_a_server_may_leave_the_creation_of_topics_to_people(tmp_path: Path) -> None:
+    serve = ServeSettings(drain_s=0.2, reattach_s=0.2, auto_create_topics=False)
+
+    async def scenario(url: str) -> None:
+        async with penstock.connect(url) as client:
+            with pytest.raises(UnknownTopic, match="penstock topics create orders"):
+                await client.publish("orders", b"x")
+            with pytest.raises(UnknownTopic):
+                async with client.subscribe("orders", "billing"):
+                    pass
+            with pytest.raises(UnknownTopic):
+                async with client.transaction() as unit:
+                    unit.publish("orders", b"x")
+            await client.create_topic("orders", partitions=3)
+            receipts = await client.publish_many(
+                "orders", [Message(body=b"x", key=f"k{n}") for n in range(9)]
+            )
+            assert len({receipt.partition for receipt in receipts}) > 1
+
+    with Served(tmp_path / "store", Settings(serve=serve)) as served:
+        asyncio.run(scenario(served.url))
+
+
+def test_auto_creation_of_topics_is_changed_by_a_reload(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        server = Server(Settings(), Places())
+        broker = await server.open(lambda: open_folder(tmp_path / "store"))
+        fresh = Settings(serve=ServeSettings(auto_create_topics=False))
+        found = [broker.auto_create_topics]
+        assert server.change(fresh) == (["serve.auto_create_topics"], [])
+        assert [*found, broker.auto_create_topics] == [True, False]
+        await server.stop()
 
     asyncio.run(scenario())

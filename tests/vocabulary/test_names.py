@@ -8,6 +8,7 @@ from penstock.vocabulary import limits
 from penstock.vocabulary.errors import InvalidName
 from penstock.vocabulary.names import (
     check_consumer,
+    check_dead,
     check_member,
     check_subscription,
     check_topic,
@@ -54,6 +55,23 @@ def test_a_member_is_named_after_its_multicast_and_consumer() -> None:
 def test_a_member_that_could_have_no_dead_letters_is_refused(consumer: str, why: str) -> None:
     with pytest.raises(InvalidName, match=why):
         check_member("t" * 130, "app", consumer)
+
+
+@pytest.mark.parametrize(
+    ("topic", "subscription", "why"),
+    [
+        ("t" * 200, "s" * 100, "306 bytes is over the limit of 255"),
+        ("/".join("abcdefghijklmno"), "app", "more than 16 levels"),
+        ("orders", "a+b", "kept for patterns"),
+    ],
+)
+def test_a_subscription_that_could_have_no_dead_letters_is_refused(
+    topic: str, subscription: str, why: str
+) -> None:
+    with pytest.raises(InvalidName, match=why):
+        check_dead(topic, subscription)
+    check_dead("t" * 149, "s" * 100)
+    check_dead("/".join("abcdefghijklmn"), "app")
 
 
 BROKEN = {

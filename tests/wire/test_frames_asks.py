@@ -55,6 +55,7 @@ QUESTIONS: list[Any] = [
     q.BeginBackup(),
     q.ReadBackup("b", "superblock", 0, 512),
     q.EndBackup("b"),
+    q.TakeEpoch(bytes(16), 7),
 ]
 
 

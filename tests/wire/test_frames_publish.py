@@ -65,6 +65,15 @@ def test_a_unit_arrives_as_it_was() -> None:
     assert got == (wish, claims, 6)
 
 
+def test_a_unit_tells_its_maps_to_servers_that_know_them() -> None:
+    part = Part("orders", 1, b"one", 1, 0, 0, 8)
+    wish = UnitWish(PUBLISHER, 1, 2, [part])
+    for has_maps, told in ((True, 8), (False, 0)):
+        data = b"".join(wire.encode_unit(wish, [], 0, has_maps=has_maps))
+        (found,) = wire.decode_unit(memoryview(data)).wish.parts
+        assert (found.partitions, found.batch) == (told, part.batch)
+
+
 def test_a_unit_with_bytes_too_few_or_too_many_is_refused() -> None:
     wish = UnitWish(PUBLISHER, 0, 0, [Part("t", 0, b"batch", 1, 0, 0)])
     data = b"".join(wire.encode_unit(wish, [], 0))

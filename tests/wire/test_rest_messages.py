@@ -50,6 +50,13 @@ def test_a_message_shows_what_it_has_and_nothing_else() -> None:
     assert "body_base64" not in third
 
 
+def test_attempts_go_on_from_those_before_the_message_was_moved() -> None:
+    batch = encode_columns(Columns(bodies=[b"a", b"b"], attempts=[3, 0]))
+    frame = Frame(batch, range(2), range(2), 1500, b"p" * 16, 0, 7)
+    assert [each["attempt"] for each in as_json([Piece(0, frame, 0, 2, 2, 9)])] == [5, 2]
+    assert [each.get("attempt", 0) for each in as_json([Piece(0, frame, 0, 2)])] == [3, 0]
+
+
 def test_a_piece_is_a_part_of_a_frame() -> None:
     piece = Piece(0, FRAME, 1, 2)
     assert (list(piece.offsets), piece.count) == ([11], 1)

@@ -1,11 +1,12 @@
 """Topics and subscriptions: create, change, delete, list. Each call waits until it is durable."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from penstock.batch import Batch
+from penstock.batch.frame import Frame
 from penstock.broker.engine import Engine
 from penstock.broker.following import Following
 from penstock.broker.mailbox import DIRECT, Pending
@@ -14,13 +15,17 @@ from penstock.delivery import admin, counts, members, multicast, patterns
 from penstock.delivery.explain_returning import describe_returning
 from penstock.delivery.growth import decide_partitions
 from penstock.delivery.reader import describe_row
+from penstock.delivery.setbacks import held_for_all, stretches
 from penstock.delivery.state import Partition, State, Subscription, Topic
 from penstock.vocabulary import names
-from penstock.vocabulary.errors import InvalidArgument
+from penstock.vocabulary.errors import InvalidArgument, UnknownTopic
 from penstock.vocabulary.filters import is_pattern
 from penstock.vocabulary.places import position_of
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Unit
+
+SCAN_COUNT: Final = 1_000
+"""So many messages are read at once where publish times have no order."""
 
 
 class Administration(Following, Multicasting):
@@ -29,7 +34,21 @@ class Administration(Following, Multicasting):
     engine: Engine
     state: State
 
+    auto_create_topics = True
+    """Whether a topic is created by its first publish or subscribe."""
+
+    def check_creating(self, name: str) -> None:
+        """Raises UnknownTopic when topics are created explicitly only, and this one was not."""
+        if not self.auto_create_topics and name not in self.state.names:
+            names.check_topic(name, reserved=names.is_dead_topic(name))
+            raise UnknownTopic(
+                f"there is no topic {name!r}, and a first use creates none here "
+                f"(auto_create_topics is off): `penstock topics create {name}` or "
+                f"client.create_topic({name!r}) does"
+            )
+
     def _ensure_topic(self, name: str) -> Topic:
+        self.check_creating(name)
         record = admin.decide_create_topic(
             self.state, name, 1, TopicPolicy(), self.engine.clock.wall(), is_explicit=False,
             is_reserved=names.is_dead_topic(name),
@@ -52,25 +71,44 @@ class Administration(Following, Multicasting):
         return tuple(self._offset_at(p, int(start * 1000)) for p in topic.partitions)
 
     def _offset_at(self, partition: Partition, wall: int) -> int:
-        """First held offset published at or after a time."""
+        """The first held offset published at or after a time: nothing younger lies before it."""
         with self.engine.lock:
-            end = partition.next_offset
-            low = next((a for a, _ in partition.released.gaps(0, end)), end)
-        high = end
+            cuts, end = list(stretches(partition)), partition.next_offset
+        for start, upto, is_rising in cuts:
+            search = self._bisect if is_rising else self._scan
+            found = search(partition, start, upto, wall)
+            if found is not None:
+                return found
+        return end
+
+    def _bisect(self, partition: Partition, low: int, high: int, wall: int) -> int | None:
+        found: int | None = None
         while low < high:
             middle = (low + high) // 2
-            with self.engine.lock:
-                offset = next((a for a, _ in partition.released.gaps(middle, high)), high)
-            frames, _ = self.engine.read(partition, offset, min(offset + 1, high))
-            if not frames:
+            run = self._held_run(partition, middle, high)
+            if run is None:
                 high = middle
                 continue
-            view = Batch(frames[0].batch, verify=False)
-            if frames[0].published_at_of(view, frames[0].indexes[0]) >= wall:
-                high = min(offset, middle)
+            frames, _ = self.engine.read(partition, run[0], run[0] + 1)
+            times = [at for frame in frames for _, at in _times(frame)]
+            if not times or times[0] >= wall:  # What cannot be read might be young.
+                found, high = run[0], middle
             else:
-                low = offset + 1
-        return low
+                low = run[0] + 1
+        return found
+
+    def _scan(self, partition: Partition, low: int, high: int, wall: int) -> int | None:
+        while (run := self._held_run(partition, low, high)) is not None:
+            low = min(run[1], run[0] + SCAN_COUNT)
+            frames, _ = self.engine.read(partition, run[0], low)
+            young = [offset for frame in frames for offset, at in _times(frame) if at >= wall]
+            if young:
+                return min(young)
+        return None
+
+    def _held_run(self, partition: Partition, start: int, end: int) -> tuple[int, int] | None:
+        with self.engine.lock:
+            return next(held_for_all(partition, start, end), None)
 
     def _run(self, decide: Callable[[], Any]) -> None:
         """Decides under the lock, submits, and waits until it is durable."""
@@ -218,6 +256,15 @@ def check_wanted(policy: SubscriptionPolicy | None, start: Any) -> None:
         admin.check_subscription_policy(policy)
     if start is not None and not isinstance(start, tuple):
         position_of("start", start)
+
+
+def _times(frame: Frame) -> list[tuple[int, int]]:
+    """Offset and publish time of each message."""
+    view = Batch(frame.batch, verify=False)
+    return [
+        (offset, frame.published_at_of(view, index))
+        for offset, index in zip(frame.offsets, frame.indexes, strict=True)
+    ]
 
 
 def changed(policy: Any, changes: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ import msgspec
 from penstock.batch import Batch
 from penstock.batch.frame import Frame
 from penstock.broker.broker import Broker
+from penstock.broker.epochs import take_epoch
 from penstock.broker.explaining import explain_topic
 from penstock.broker.pending_log import topic_log
 from penstock.vocabulary import requests as q
@@ -101,4 +102,5 @@ HANDLERS: Final[dict[type, Callable[[Broker, Any], Any]]] = {
     q.BeginBackup: lambda b, _: b.keeper.backups.begin(),
     q.ReadBackup: lambda b, r: b.keeper.backups.read(r.backup, r.file, r.start, r.bytes_max),
     q.EndBackup: lambda b, r: b.keeper.backups.end(r.backup),
+    q.TakeEpoch: lambda b, r: take_epoch(b, r.publisher, r.at_least),
 }

@@ -40,7 +40,6 @@ from penstock.vocabulary.errors import (
     Closed,
     DiskFull,
     Draining,
-    HeldByReader,
     InvalidArgument,
     InvalidName,
 )
@@ -79,6 +78,8 @@ class Broker(Units, Reading):
         self._dead_lock = Lock()
         self._levels: dict[Durability, Durability] = {}
         self.followers = {}
+        self.epochs: dict[bytes, int] = {}
+        """publisher → the newest epoch a client of its name took."""
 
     @classmethod
     def open(
@@ -162,7 +163,7 @@ class Broker(Units, Reading):
             if engine.is_blocked:
                 self._check_publish()
             topic = self.state.names.get(topic_name)
-            if topic is None or topic.is_removing or topic.policy.dead_of or topic.is_full:
+            if topic is None or topic.is_removing or topic.policy.dead_of:
                 topic = self._topic_to_publish(topic_name)
             if partitions and partitions != len(topic.map):
                 check_map(topic, partition, publisher, epoch, sequence)
@@ -227,14 +228,7 @@ class Broker(Units, Reading):
     def _topic_to_publish(self, name: str) -> Topic:
         if names.is_dead_topic(name):
             raise InvalidName(f"{name!r} is a dead-letter topic: only the broker publishes there")
-        topic = self._ensure_topic(name)
-        if topic.is_full:
-            raise HeldByReader(
-                f"topic {name!r} is at its max_bytes of {topic.policy.max_bytes}, and only what a "
-                "reader has planned could be removed: publishes are refused until the reader "
-                "commits, is released, or max_bytes is raised"
-            )
-        return topic
+        return self._ensure_topic(name)
 
     def partitions(self, topic_name: str) -> int:
         """How many partitions a topic has; it is created when missing."""

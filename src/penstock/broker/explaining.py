@@ -237,7 +237,7 @@ class Explaining:
             whole = pattern_of(state, self.topic.name, name) if state.patterns else None
             case = Case(
                 cursor, place[1], clock.now(), clock.wall(), dead_at,
-                blocked=self.broker.keeper.state.blocked,
+                blocked=self.broker.keeper.blocked_of(cursor),
                 jumped_ms=self.engine.retaining.time.jumped_ms,
                 pattern="" if whole is None else whole.pattern,
                 is_in_unit=is_in_unit(state, cursor, place[1]),

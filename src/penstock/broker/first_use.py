@@ -17,13 +17,15 @@ from penstock.vocabulary.policy import TopicPolicy
 def topic_to_publish(broker: Broker, name: str, policy: TopicPolicy) -> int:
     """How many partitions a topic has; a missing one is made with this policy.
 
-    It is durable before anything that is published to it. Raises InvalidName, Draining.
+    It is durable before anything that is published to it. Raises InvalidName, UnknownTopic,
+    Draining.
     """
     if name not in broker.state.names and not names.is_dead_topic(name):
         with broker.engine.lock:
             if broker.is_draining:
                 raise Draining("the broker is stopping and takes no new messages")
             broker.engine.check_alive()
+            broker.check_creating(name)
             wall = broker.engine.clock.wall()
             broker.add_topic(
                 admin.decide_create_topic(broker.state, name, 1, policy, wall, is_explicit=False)

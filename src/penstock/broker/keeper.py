@@ -1,7 +1,7 @@
 """Housekeeping that never holds up a commit: snapshots, compaction, dead letters."""
 
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,7 @@ from penstock.broker.rebuild import pieces
 from penstock.delivery.dead import decide_dead
 from penstock.delivery.state import Cursor, Partition
 from penstock.journal.segment import Segment
-from penstock.vocabulary.errors import DeadLetterFull, StorageError
+from penstock.vocabulary.errors import PenstockError, StorageError
 from penstock.vocabulary.records import Copied, Lost
 
 SNAPSHOT_MS_MAX: Final = 60_000
@@ -29,6 +29,13 @@ FULL_ENOUGH: Final = 0.8
 SEGMENTS_SLACK: Final = 4
 
 
+class Blocked(NamedTuple):
+    """Why the dead letters of a cursor wait, and when they are tried again."""
+
+    why: str
+    until: int
+
+
 class KeeperState(msgspec.Struct):
     """What the keeper remembers between rounds."""
 
@@ -36,9 +43,8 @@ class KeeperState(msgspec.Struct):
     snapshot_end: int = 0
     snapshot_ms: int = 0
     """How long the last one took."""
-    dead_retry_at: int = 0
-    blocked: str = ""
-    """Why dead letters wait, or empty."""
+    blocked: dict[Cursor, Blocked] = msgspec.field(default_factory=dict)
+    """Cursors whose dead letters wait."""
 
 
 class Keeper:
@@ -155,26 +161,39 @@ class Keeper:
 
     def move_doomed(self) -> bool:
         """Moves hopeless messages to their dead-letter topics; False when there was nothing."""
-        engine = self.engine
-        if engine.clock.now() < self.state.dead_retry_at:
-            return False
+        engine, blocked, now = self.engine, self.state.blocked, self.engine.clock.now()
         with engine.lock:
-            cursors = list(engine.doomed)
-            engine.doomed.clear()
+            cursors = [c for c in engine.doomed if c not in blocked or now >= blocked[c].until]
         moved = False
-        self.state.blocked = ""
         for cursor in cursors:
+            with engine.lock:
+                engine.doomed.pop(cursor, None)
             try:
                 while self._move(cursor):
                     moved = True
-            except DeadLetterFull as error:
-                self.state.blocked = str(error)
-                self.state.dead_retry_at = engine.clock.now() + DEAD_RETRY_MS
-                engine.doomed[cursor] = None
-            except StorageError:
-                engine.doomed[cursor] = None
-                break
+            except Exception as error:
+                # It waits, and nobody waits with it: the others are still in line.
+                with engine.lock:
+                    engine.doomed[cursor] = None
+                    if not isinstance(error, StorageError):
+                        blocked[cursor] = Blocked(str(error), now + DEAD_RETRY_MS)
+                if isinstance(error, StorageError):
+                    break
+                if not isinstance(error, PenstockError):
+                    raise
+            else:
+                blocked.pop(cursor, None)
         return moved
+
+    def blocked(self) -> list[str]:
+        """Why dead letters wait, each reason once."""
+        with self.engine.lock:
+            return list(dict.fromkeys(each.why for each in self.state.blocked.values()))
+
+    def blocked_of(self, cursor: Cursor) -> str:
+        """Why the dead letters of a cursor wait, or empty."""
+        found = self.state.blocked.get(cursor)
+        return "" if found is None else found.why
 
     def _move(self, cursor: Cursor) -> bool:
         engine = self.engine

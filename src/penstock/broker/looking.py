@@ -166,8 +166,7 @@ class Looking(Seeking, Returns):
         """Whether something needs a person: `ok`, `degraded` or `failed`, and why."""
         journal = self.journal
         reasons = [str(damage) for damage in journal.report.damages] + journal.report.notes
-        if self.keeper.state.blocked:
-            reasons.append(self.keeper.state.blocked)
+        reasons += self.keeper.blocked()
         time = self.engine.retaining.time
         if time.is_paused:
             reasons.append(alert(time.jumped_ms))

@@ -64,8 +64,7 @@ class Retaining:
             if topic.id not in self._state.topics or topic.is_removing:
                 del self.over[topic]
                 continue
-            records, topic.is_full = decide_size(topic, self.guards)
-            for record in records:
+            for record in decide_size(topic, self.guards):
                 submit(record)
             # Until what was submitted is applied it is looked at again.
             if not is_over(topic):

@@ -7,12 +7,13 @@ from penstock.broker.administration import Administration
 from penstock.broker.engine import Engine
 from penstock.broker.mailbox import DIRECT, Mailbox, Target
 from penstock.delivery import units
+from penstock.delivery.growth import stale_map
 from penstock.delivery.publish import InFlight
-from penstock.delivery.state import Topic
+from penstock.delivery.state import Partition, Topic
 from penstock.delivery.units import Claims, Places
 from penstock.vocabulary.message import Durability
 from penstock.vocabulary.stored import Stored
-from penstock.vocabulary.units import UnitWish
+from penstock.vocabulary.units import Part, UnitWish
 
 
 class Committing:
@@ -47,9 +48,7 @@ class Committing:
 
     def _decide(self) -> InFlight | None:
         engine, wish = self._engine, self._wish
-        partitions = [
-            units.partition_of(self._find_topic(part.topic).map, part) for part in wish.parts
-        ]
+        partitions = [self._partition_of(part) for part in wish.parts]
         wall = engine.clock.wall()
         decision = units.decide_unit(engine.state, wish, partitions, self._claims, wall)
         if isinstance(decision, InFlight):
@@ -61,6 +60,13 @@ class Committing:
             if consumer.free > 0:
                 engine.dispatch_with_group(consumer.subscription)
         return None
+
+    def _partition_of(self, part: Part) -> Partition:
+        topic = self._find_topic(part.topic)
+        if part.partitions and part.partitions != len(topic.map):
+            # Unlike a batch alone: what is stored of a unit is known by the number of the unit.
+            raise stale_map(topic)
+        return units.partition_of(topic.map, part)
 
     def _answer(self, places: Places, *, is_retry: bool) -> list[Stored]:
         return [
@@ -88,14 +94,14 @@ class Units(Administration):
     def commit_unit(self, wish: UnitWish, claims: Claims, mailbox: Mailbox, target: Target) -> None:
         """Commits publishes and acks as one; the target gets a list, one for each batch.
 
-        Raises AckRefused, UnitTooLarge and what `publish` raises: nothing is stored then.
+        Raises AckRefused, UnitTooLarge, StaleMap and what `publish` raises: nothing is stored then.
         """
 
         def find_topic(name: str) -> Topic:
             if self.engine.is_blocked:
                 self._check_publish()
             topic = self.state.names.get(name)
-            if topic is None or topic.is_removing or topic.policy.dead_of or topic.is_full:
+            if topic is None or topic.is_removing or topic.policy.dead_of:
                 topic = self._topic_to_publish(name)
             return topic
 

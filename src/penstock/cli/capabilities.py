@@ -1,13 +1,11 @@
 """`penstock capabilities`: what each kind of URL can do, or what this one can."""
 
 from argparse import ArgumentParser, Namespace
-from typing import Any, Final
+from typing import Any
 
 from penstock.cli.command import Command
 from penstock.cli.output import Output
 from penstock.drivers import capabilities
-
-OURS: Final = ("file", "memory", "penstock")
 
 
 def add(parser: ArgumentParser) -> None:
@@ -25,8 +23,7 @@ async def run(arguments: Namespace, output: Output) -> int:
 
     async with penstock.connect(arguments.broker) as client:
         can = client.capabilities
-    scheme = "penstock" if can.scheme in OURS else can.scheme
-    cells = capabilities.MATRIX[scheme]
+    cells = capabilities.cells_of(can)
     if output.is_json:
         output.document(
             {

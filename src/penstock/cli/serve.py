@@ -7,7 +7,7 @@ import os
 import signal
 import stat
 import sys
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,6 +56,12 @@ def add(parser: ArgumentParser) -> None:
         help="listen on an address other machines can reach, although there is no TLS",
     )
     parser.add_argument(
+        "--auto-create-topics",
+        action=BooleanOptionalAction,
+        default=SUPPRESS,
+        help="whether a first publish or subscribe creates its topic (default: yes)",
+    )
+    parser.add_argument(
         "--log-format", choices=("text", "json"), default=SUPPRESS, help="form of the log lines"
     )
 
@@ -85,7 +91,10 @@ def run(arguments: Namespace, output: Output) -> int:
 def _load(arguments: Namespace) -> "Loaded":
     from penstock.server.configuration import load
 
-    keys = ("data", "host", "line_port", "port", "http_port", "insecure_listen", "log_format")
+    keys = (
+        "data", "host", "line_port", "port", "http_port", "insecure_listen", "auto_create_topics",
+        "log_format",
+    )  # fmt: skip
     flags: dict[str, Any] = {
         f"serve.{key}": getattr(arguments, key) for key in keys if hasattr(arguments, key)
     }

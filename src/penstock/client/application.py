@@ -57,7 +57,7 @@ class Application:
         self._url = _with_qos(file)
         """The broker, as this application opens it."""
         self._client: BlockingClient | None = None
-        self._open: dict[str, BlockingDeliveries] = {}
+        self._open: dict[Config, BlockingDeliveries] = {}
         self._pending: dict[str, ReceivedMessage] = {}
         """By topic: what was received and is not acked."""
         self._slots: dict[str, slots.Slot] = {}
@@ -84,7 +84,7 @@ class Application:
         Raises what the broker cannot do, with file and table.
         """
         for config in self.file.configs:
-            self._deliveries(config, config.filter).close()
+            self._deliveries(config).close()
 
     def close(self, *, is_clean: bool = True) -> None:
         """Ends the connection; what was received last is acked if all went well."""
@@ -137,10 +137,10 @@ class Application:
         host = "".join(mark if mark.isalnum() or mark in "-_." else "-" for mark in _host())
         return f"{host}.{slot.number}"
 
-    def _deliveries(self, config: Config, topic: str) -> BlockingDeliveries:
+    def _deliveries(self, config: Config) -> BlockingDeliveries:
         try:
             options = self.options_of(config)
-            return self.client().subscribe(topic, credit=CREDIT, **options).open()
+            return self.client().subscribe(config.filter, credit=CREDIT, **options).open()
         except PenstockError as error:
             if config.where in error.text:
                 raise
@@ -157,16 +157,23 @@ class Application:
         return client.publish(topic, fields.pop("body"), **fields)
 
     def receive(self, topic: str, timeout_s: float | None) -> Event | None:
-        """The next event; None when none came in time."""
+        """The next event of a topic; None when none came in time.
+
+        Of the subscription that the file asks for, which may be over a pattern: events of its
+        other topics wait for whoever asks for them.
+        """
         with self._guard:
-            deliveries = self._open.get(topic)
+            config = self._pulled(topic)
+            deliveries = self._open.get(config)
             if deliveries is None:
-                deliveries = self._deliveries(self._pulled(topic), topic)
-                self._open[topic] = deliveries
+                deliveries = self._open[config] = self._deliveries(config)
             before = self._pending.pop(topic, None)
             if before is not None:
                 before.ack()
-        message = deliveries.receive(timeout_s)
+        if topic == config.filter:
+            message = deliveries.receive(timeout_s)
+        else:
+            message = deliveries.receive_of(lambda name: _is_covered(topic, name), timeout_s)
         if message is None:
             return None
         with self._guard:

@@ -20,6 +20,7 @@ from penstock.client.batches import ReceivedBatch
 from penstock.client.blocking_reader import BlockingReader
 from penstock.client.client import Client, connect
 from penstock.client.deliveries import Deliveries
+from penstock.client.following import PatternDeliveries
 from penstock.client.receipts import Receipts
 from penstock.client.received import ReceivedMessage
 from penstock.client.service import DRAIN_S_DEFAULT
@@ -355,6 +356,15 @@ class BlockingDeliveries:
     def receive(self, timeout_s: float | None = None) -> ReceivedMessage | None:
         """The next message, or None when none came in time."""
         return self._thread.call(self._deliveries.receive(timeout_s))
+
+    def receive_of(
+        self, is_wanted: Callable[[str], bool], timeout_s: float | None = None
+    ) -> ReceivedMessage | None:
+        """The next message of some of the topics of a pattern; those of others wait."""
+        deliveries = self._deliveries
+        if not isinstance(deliveries, PatternDeliveries):
+            raise UsageError(f"the subscription to {self.topic!r} is of one topic: use receive")
+        return self._thread.call(deliveries.receive_of(is_wanted, timeout_s))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         # Only waiting needs the other thread; what is there is taken from the shared iterator.

@@ -14,13 +14,17 @@ from penstock.vocabulary.errors import Closed, InvalidArgument
 class Broker:
     """The store in a folder, open while this is: `async with Broker("data") as broker`.
 
-    Opening a folder that this process has open already shares it.
+    Opening a folder that this process has open already shares it. `auto_create_topics=False`: only
+    `create_topic` creates topics, whoever asks; None leaves that as it is.
     """
 
-    def __init__(self, folder: str | PathLike[str]) -> None:
+    def __init__(
+        self, folder: str | PathLike[str], *, auto_create_topics: bool | None = None
+    ) -> None:
         if not fspath(folder):
             raise InvalidArgument("name the folder of the store, for example Broker('data')")
         self.folder = Path(folder).expanduser().resolve()
+        self._auto_create_topics = auto_create_topics
         self._driver: EmbeddedDriver | None = None
         self._clients: list[Client] = []
 
@@ -28,6 +32,8 @@ class Broker:
         """Opens the store, which is created when missing. Raises StorageError and its kinds."""
         if self._driver is None:
             self._driver = await open_file(self.folder, get_running_loop())
+            if self._auto_create_topics is not None:
+                self._driver.auto_create_topics(is_on=self._auto_create_topics)
         return self
 
     async def __aenter__(self) -> Self:

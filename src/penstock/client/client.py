@@ -106,8 +106,8 @@ class Client(Readers, Administration, Watching):
             if self._is_closed:
                 raise self._not_open()
             if self._driver is None:
-                driver = await opened(self._open_driver, self._needs)
-                self.attach_to(driver, get_running_loop())
+                self.attach_to(await opened(self._open_driver, self._needs), get_running_loop())
+                await self._publishing().begin()
         self._opened()
         return self
 
@@ -372,13 +372,15 @@ class Client(Readers, Administration, Watching):
                 await self.describe_topic(wish.topic)
             except UnknownTopic:
                 return
-        rows = await self.subscriptions(wish.topic)
-        if wish.subscription in {row["subscription"] for row in rows}:
-            assert wish.subscription is not None
-            assert wish.policy is not None
-            # Kind and QoS go along: if they are not those it has, nothing is changed.
-            fixed = {"kind": wish.policy.kind, "qos": wish.policy.qos}
-            await self.alter_subscription(wish.topic, wish.subscription, **fixed, **settings)
+        assert wish.policy is not None
+        # Kind and QoS go along: if they are not those it has, nothing is changed.
+        fixed = {"kind": wish.policy.kind, "qos": wish.policy.qos}
+        for row in await self.subscriptions(wish.topic):
+            is_of = row["topic"] == wish.topic or is_pattern(wish.topic)
+            if is_of and row["subscription"] == wish.subscription:
+                await self.alter_subscription(
+                    row["topic"], row["subscription"], **fixed, **settings
+                )
 
     # -- push ------------------------------------------------------------------------------------
 

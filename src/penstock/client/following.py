@@ -4,13 +4,13 @@ Each topic is a leg: an attachment with its own settling and the whole credit. A
 arrives into one queue, so messages of all topics are handed out in the order of their arrival.
 """
 
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, Future, timeout_at
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from penstock.batch.frame import Slice
 from penstock.client.deliveries import Deliveries
-from penstock.client.received import Hold
+from penstock.client.received import Hold, ReceivedMessage
 from penstock.client.settling import Settling
 from penstock.drivers.port import Answer, Attachment, Driver, Following, PatternDriver, Sink
 from penstock.vocabulary.claims import Claim, Refusal, Renewal, Revoked
@@ -30,7 +30,11 @@ class PatternDeliveries(Deliveries):
         super().__init__(driver, loop, wish, prepare=prepare, is_push=is_push)
         self._is_push = is_push
         self._legs: list[Leg] = []
+        self._choosers: list[Future[None]] = []
+        """Who waits for messages of some topics only."""
+        is_once = self.settling.is_once
         self.settling = Settlings(self._legs, wish, loop)
+        self.settling.is_once = is_once
 
     async def open(self) -> None:
         """Attaches to every topic that matches."""
@@ -66,6 +70,7 @@ class PatternDeliveries(Deliveries):
         """One more topic matches."""
         settling = self._settling(topic)
         settling.attachment = attachment
+        settling.is_once = self.settling.is_once
         leg = Leg(self, settling, attachment)
         if self._is_closed:
             leg.is_closed = True
@@ -92,6 +97,61 @@ class PatternDeliveries(Deliveries):
         self._wake(hold.count)
         if self._renewing is None:
             self._renew_later()
+
+    # -- some of the topics ----------------------------------------------------------------------
+
+    async def receive_of(
+        self, is_wanted: Callable[[str], bool], timeout_s: float | None = None
+    ) -> ReceivedMessage | None:
+        """The next message of the topics that are wanted; None when none came in time.
+
+        Messages of the other topics stay in the client, with their leases renewed, for whoever
+        asks for them.
+        """
+        deadline = None if timeout_s is None else self._loop.time() + timeout_s
+        while not self._is_stopping:
+            if self._attachment is None or self._is_closed:
+                raise self._closed()
+            if self._error is not None:
+                raise self._error
+            message = self._chosen(is_wanted)
+            if message is not None:
+                return message
+            if not await self._news(deadline):
+                break
+        return None
+
+    def _chosen(self, is_wanted: Callable[[str], bool]) -> ReceivedMessage | None:
+        for hold in [self._hold, *self._arrived]:
+            if hold is None or not is_wanted(hold.settler.topic):
+                continue
+            message = next(hold.messages(), None)
+            if hold is not self._hold and hold.handed == hold.count:
+                self._arrived.remove(hold)
+                if self.settling.is_once:
+                    self.settling.ack_many(hold, list(hold.offsets(0, hold.count)))
+            if message is not None:
+                return message
+        return None
+
+    async def _news(self, deadline: float | None) -> bool:
+        """Waits until something arrived or ended; False at the deadline."""
+        waiter: Future[None] = self._loop.create_future()
+        self._choosers.append(waiter)
+        try:
+            async with timeout_at(deadline):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            self._choosers.remove(waiter)
+        return True
+
+    def _wake(self, count: int) -> None:
+        super()._wake(count)
+        for waiter in self._choosers:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class Leg:
@@ -173,8 +233,8 @@ class Settlings(Settling):
             )
 
     def begun(self) -> dict[int, Ranges]:
-        """Lease ids are of one broker: no two topics share one."""
-        return {n: found for leg in self._legs for n, found in leg.settling.begun().items()}
+        """Nothing: a lease id means something on its own leg only, which `Legs.detach` asks."""
+        return {}
 
     def close(self) -> None:
         for leg in self._legs:
@@ -196,14 +256,13 @@ class Legs:
     def flush(self, answer: Answer) -> None:
         self._all(answer, lambda leg, done: leg.attachment.flush(done))
 
-    def detach(self, begun: dict[int, Ranges], answer: Answer) -> None:
+    def detach(self, begun: dict[int, Ranges], answer: Answer) -> None:  # noqa: ARG002 - see begun
         self._following.leave()
 
         def leave(leg: Leg, done: Answer) -> None:
             leg.is_closed = True
-            holds = leg.settling.holds
-            leg.attachment.detach({n: r for n, r in begun.items() if n in holds}, done)
-            holds.clear()
+            leg.attachment.detach(leg.settling.begun(), done)
+            leg.settling.holds.clear()
 
         self._all(answer, leave)
 

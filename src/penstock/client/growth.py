@@ -6,7 +6,7 @@ sent the old way must be answered: else a message could overtake an older one of
 """
 
 from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from penstock.client.packing import has_fields, pack
@@ -75,6 +75,19 @@ class Flights:
             answer(stored)
 
         return landed
+
+
+def landing(routes: Iterable[Flights], answer: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The answer to a unit, which counts in `parcels` of every topic it publishes to."""
+
+    def landed(stored: Any) -> None:
+        for route in routes:
+            route.parcels -= 1
+            if route.callers is not None:
+                route.landed()
+        answer(stored)
+
+    return landed
 
 
 def repack(

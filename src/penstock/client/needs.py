@@ -10,27 +10,20 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from penstock.client.levels import satisfies
+from penstock.drivers.capabilities import ROWS, has
 from penstock.drivers.port import Capabilities, Driver
 from penstock.vocabulary.errors import InvalidArgument, Unsupported
-from penstock.vocabulary.message import Durability, Kind
+from penstock.vocabulary.message import Durability
 
 _ABILITIES: Final[dict[str, str]] = {
-    "ids": "has_dedup",
-    "priority": "has_priority",
-    "delay": "has_delay",
-    "expiry": "has_expiry",
-    "transactions": "has_transactions",
-    "readers": "has_readers",
-    "patterns": "has_patterns",
-    "replay": "has_replay",
-    "dead_letters": "has_dead_letters",
-    "order": "has_order_per_key",
-}
+    "ids": "dedup", "delay": "deliver_at", "expiry": "expires_at", "readers": "reader",
+    **{row: row for row in ROWS},
+}  # fmt: skip
+"""Words for the rows of the matrix; each row is one itself."""
 _QOS: Final = {f"qos{level}": level for level in (0, 1, 2)}
-_KINDS: Final = {kind.value: kind for kind in Kind if kind is not Kind.READER}
 _LEVELS: Final = {level.value: level for level in Durability}
-NEEDS: Final = (*_ABILITIES, *_KINDS, *_QOS, *_LEVELS)
-"""Everything that may be needed: abilities, kinds of subscription, QoS, levels of durability."""
+NEEDS: Final = (*_ABILITIES, "order", *_QOS, *_LEVELS)
+"""Everything that may be needed: rows of the matrix, order of a key, QoS, levels of durability."""
 
 
 def check_needs(needs: Any) -> tuple[str, ...]:
@@ -53,9 +46,9 @@ def missing(needs: Iterable[str], can: Capabilities) -> list[str]:
 
 def _is_kept(word: str, can: Capabilities) -> bool:
     if word in _ABILITIES:
-        return bool(getattr(can, _ABILITIES[word]))
-    if word in _KINDS:
-        return _KINDS[word] in can.kinds
+        return has(can, _ABILITIES[word])
+    if word == "order":
+        return can.has_order_per_key
     if word in _QOS:
         return _QOS[word] in can.qos
     return satisfies(can.durability, _LEVELS[word])

@@ -7,6 +7,7 @@ rise in the order the broker sees; a batch that is refused at once uses up none.
 import os
 import time
 from asyncio import AbstractEventLoop, Future
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -15,7 +16,7 @@ from xxhash import xxh3_128_digest
 from penstock.batch import encode_many
 from penstock.client.gathering import COUNT_CUT as GATHER_COUNT
 from penstock.client.gathering import Gathered, fresh
-from penstock.client.growth import Flights, repack
+from penstock.client.growth import Flights, landing, repack
 from penstock.client.packing import partition_of
 from penstock.client.receipts import Parcel, Receipts, Sent, home_of, spelled_place
 from penstock.drivers.port import Answer, Attachment, Driver, UnitDriver
@@ -30,9 +31,11 @@ from penstock.vocabulary.errors import (
     StaleMap,
     StorageError,
     Unconfirmed,
+    Unsupported,
 )
 from penstock.vocabulary.limits import ID_BYTES_MAX
 from penstock.vocabulary.message import Receipt, render_id
+from penstock.vocabulary.requests import TakeEpoch
 from penstock.vocabulary.stored import Stored
 from penstock.vocabulary.units import Part, UnitWish
 
@@ -72,6 +75,11 @@ class Publisher:
         self._is_named = name is not None
         self.id = generated_id() if name is None else named_id(name)
         self._epoch = 0 if name is None else rising_epoch(self.id)
+        # A broker in this process is asked at once, any other by `begin`.
+        take_epoch = getattr(driver, "take_epoch", None)
+        self._is_begun = name is None or take_epoch is not None
+        if name is not None and take_epoch is not None:
+            self._epoch = take_epoch(self.id, self._epoch)
         self._routes: dict[str, Route] = {}
         self._unit_epoch = self._epoch
         self._unit_sequence = 0
@@ -79,6 +87,17 @@ class Publisher:
         """The units on their way, once there was one."""
         self.is_held = False
         """Units wait to be sent together; what comes later goes behind them."""
+
+    async def begin(self) -> None:
+        """Before the first publish: a named publisher gets an epoch above all others of its name.
+
+        The broker knows them, whatever the clock says. Where it cannot be asked the clock decides.
+        """
+        if not self._is_begun:
+            self._is_begun = True
+            with suppress(Unsupported):
+                self._epoch = await self.driver.ask(TakeEpoch(self.id, self._epoch))
+                self._unit_epoch = self._epoch
 
     @property
     def loop(self) -> AbstractEventLoop:
@@ -88,6 +107,10 @@ class Publisher:
     def knows(self, topic: str) -> bool:
         """True when something was published to this topic before, so that its name is right."""
         return topic.__class__ is str and topic in self._routes
+
+    def known(self, topic: str) -> Route:
+        """The route of a topic that something was published to, as it stands."""
+        return self._routes[topic]
 
     def route(self, topic: str) -> Route:
         """How far this publisher got in a topic. Raises InvalidName for what is no topic."""
@@ -111,7 +134,7 @@ class Publisher:
             del route.sequences[partitions:]
         route.sequences.extend([0] * (partitions - len(route.sequences)))
 
-    async def _adopt(self, route: Route, partitions: int, refused: StaleMap) -> None:
+    async def adopt(self, route: Route, partitions: int, refused: StaleMap) -> None:
         """Learns the new partitions of a topic, once nothing sent the old way is under way."""
         await route.settle(self._loop)
         while len(route.sequences) == partitions and (route.flying or route.parcels):
@@ -168,7 +191,7 @@ class Publisher:
             if isinstance(stored, Exception):
                 raise fresh(stored)
         except StaleMap as refused:
-            await self._adopt(route, partitions, refused)
+            await self.adopt(route, partitions, refused)
             return await self.publish_alone(route, self.choose(route, key, id), batch, id, key)
         offset, position, is_duplicate = spelled_place(stored, partition, 0)
         return Receipt(
@@ -288,11 +311,18 @@ class Publisher:
     ) -> list[Part]:  # fmt: skip
         """Hands a unit to the driver; returns its batches with their numbers.
 
-        An error raised here means that nothing of it was stored.
+        An error raised here means that nothing of it was stored. Raises StaleMap.
         """
+        split = [len(route.sequences) for route, _ in loads]
         for route, _ in loads:
             if route.gathered is not None:
                 self._send_gathered(route, route.gathered)  # it came first
+        for (route, _), partitions in zip(loads, split, strict=True):
+            if len(route.sequences) != partitions:
+                raise StaleMap(
+                    "the topic has other partitions now", partitions=len(route.sequences),
+                    topic=route.topic,
+                )  # fmt: skip
         try:
             return self._commit(loads, claims, answer)
         except PublisherForgotten:
@@ -315,9 +345,17 @@ class Publisher:
             place = (route.topic, partition)
             sequence = ends.get(place, route.sequences[partition])
             ends[place] = sequence + len(indexes)
-            parts.append(Part(route.topic, partition, batch, len(indexes), route.epoch, sequence))
+            parts.append(
+                Part(
+                    route.topic, partition, batch, len(indexes), route.epoch, sequence,
+                    len(route.sequences),
+                )
+            )  # fmt: skip
         wish = UnitWish(self.id, self._unit_epoch, self._unit_sequence, parts)
-        cast("UnitDriver", self.driver).commit_unit(wish, claims, answer)
+        routes = {route.topic: route for route, _ in loads}.values()
+        cast("UnitDriver", self.driver).commit_unit(wish, claims, landing(routes, answer))
+        for route in routes:
+            route.parcels += 1
         self._unit_sequence += 1
         for (topic, partition), end in ends.items():
             self._routes[topic].sequences[partition] = end
@@ -341,7 +379,7 @@ class Publisher:
             parcels = []
             if fate.stale is not None and fate.failure is None:
                 try:
-                    await self._adopt(route, partitions, fate.stale)
+                    await self.adopt(route, partitions, fate.stale)
                     parcels = repack(messages, fate.moved, len(route.sequences), route.turn)
                 except PenstockError as error:
                     fate.failure = error

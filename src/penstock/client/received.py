@@ -116,9 +116,9 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
 
     @property
     def attempt(self) -> int:
-        """Which delivery this is, from 1 on."""
+        """Which delivery this is, from 1 on; those before it became a dead letter count too."""
         sheet = self._sheet
-        return sheet.hold.attempt or sheet.value(sheet.view.attempts, self.at) or 0
+        return sheet.hold.attempt + (sheet.value(sheet.view.attempts, self.at) or 0)
 
     @property
     def is_settled(self) -> bool:

@@ -4,6 +4,7 @@ A consumer that has messages in hand works; one whose subscription has no backlo
 whose subscription moves, by whoever's work, is fine. Only what is left is a stall.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,9 @@ from penstock.vocabulary.message import Kind
 STALLED_S_DEFAULT: Final = 60.0
 LOOKS: Final = 3
 """Looks at a subscription in the time after which it counts as stalled."""
-_FINISHED: Final = ("acked", "dead", "expired", "dropped")
+_FINISHED: Final = ("acked", "dead", "expired", "dropped", "upto")
+"""What changes when a subscription moves."""
+_ADDED: Final = ("waiting", "waiting_min", "leased", "acked", "dead", "expired", "dropped")
 
 OK: Final = "ok"
 STALLED: Final = "stalled"
@@ -33,9 +36,9 @@ class Stalled(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """For people."""
         return (
-            f"subscription {self.subscription!r} of topic {self.topic!r} has {self.waiting} "
-            f"message(s) and nothing moved for {self.seconds:g} s: consumer {self.consumer} "
-            "subscribes anew"
+            f"subscription {self.subscription!r} of topic {self.topic!r} has at least "
+            f"{self.waiting} message(s) and nothing moved for {self.seconds:g} s: consumer "
+            f"{self.consumer} subscribes anew"
         )
 
 
@@ -110,7 +113,7 @@ class Watch:
         `is_heard` is False when only another connection is answered: then what is leased may have
         been sent to nobody.
         """
-        self.can_tell = row is not None and row.get("waiting") is not None
+        self.can_tell = row is not None and _waiting(row) is not None
         waiting = backlog(row, consumer, is_heard=is_heard)
         finished = None if row is None else tuple(row.get(name) for name in _FINISHED)
         if not waiting or finished != self._finished or not 0 < self.waiting <= waiting:
@@ -133,11 +136,39 @@ class Watch:
         self.waiting = 0
 
 
+def joined(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Rows of one subscription in several topics as one; None when there are none.
+
+    Of topics without a backlog nothing is told: what moves there moves nothing of the others.
+    """
+    if len(rows) <= 1:
+        return rows[0] if rows else None
+    behind = [row for row in rows if backlog(row, "", is_heard=False)] or rows[:1]
+    return {
+        **behind[0],
+        **{name: _added(row.get(name) for row in behind) for name in _ADDED},
+        "consumers": [name for row in behind for name in row.get("consumers") or ()],
+        "upto": tuple(row.get("upto") for row in behind),
+    }
+
+
+def _added(counts: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None when nothing is."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _waiting(row: dict[str, Any]) -> int | None:
+    waiting = row.get("waiting")
+    return row.get("waiting_min") if waiting is None else waiting
+
+
 def backlog(row: dict[str, Any] | None, consumer: str, *, is_heard: bool = True) -> int:
     """Messages that this consumer, with nothing in hand, should get; 0 when nobody can tell."""
-    if row is None or row.get("waiting") is None:
+    found = None if row is None else _waiting(row)
+    if row is None or found is None:
         return 0
-    waiting, leased = int(row["waiting"]), int(row.get("leased") or 0)
+    waiting, leased = found, int(row.get("leased") or 0)
     if not is_heard:
         return waiting + leased
     has_others = bool(set(row.get("consumers") or ()) - {consumer})

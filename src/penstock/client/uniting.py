@@ -7,7 +7,7 @@ the single unit that is to blame: a unit is only ever refused for its own sake. 
 waits.
 """
 
-from asyncio import AbstractEventLoop, Future
+from asyncio import AbstractEventLoop, Future, Task
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
@@ -17,7 +17,14 @@ from penstock.client.publisher import Publisher, Route
 from penstock.client.receipts import Parcel, Receipts, Sent
 from penstock.client.received import Hold, ReceivedMessage
 from penstock.client.settling import Settling, by_hold
-from penstock.vocabulary.errors import Closed, PenstockError, StorageError, Unconfirmed
+from penstock.drivers.port import UnitDriver
+from penstock.vocabulary.errors import (
+    Closed,
+    PenstockError,
+    StaleMap,
+    StorageError,
+    Unconfirmed,
+)
 from penstock.vocabulary.limits import MIB
 from penstock.vocabulary.message import Message, Receipt
 from penstock.vocabulary.stored import Stored
@@ -67,13 +74,15 @@ class Uniting:
     def __init__(self, publisher: Publisher, loop: AbstractEventLoop) -> None:
         self._publisher = publisher
         self._loop = loop
-        self._gathers = bool(getattr(publisher.driver, "gathers_units", False))
+        self._gathers = cast("UnitDriver", publisher.driver).gathers_units
         self._flying = 0
         """Loads that are not answered yet."""
         self._is_crowded = False
         """The last load had more than one unit."""
         self._count = self._bytes = 0
         self._units: list[Waiting] = []
+        self._waiting: set[Task[None]] = set()
+        """Loads that were refused, to be split anew."""
 
     def commit(self, unit: Unit) -> "Future[Exception | None]":
         """Hands a unit over; the future gets None, or why nothing of it was stored.
@@ -121,18 +130,44 @@ class Uniting:
             elif isinstance(found, StorageError | Unconfirmed | Closed):
                 self._refuse(units, found)  # whether it was stored is open: never again
             else:
-                self._divide(units, found)
+                self._send_again(units, load, found)
 
         try:
             load.send(answered)
         except PenstockError as error:
-            self._divide(units, error)
+            self._send_again(units, load, error)
         except Exception as error:  # noqa: BLE001 - whoever waits gets whatever went wrong
             self._refuse(units, error)
         else:
             self._flying += 1
             if load.is_empty:
                 answered([])
+
+    def _send_again(self, units: list[Waiting], load: "Load", error: Exception) -> None:
+        if isinstance(error, StaleMap) and error.topic in load.split:
+            self._split_anew(units, load, error)
+        else:
+            self._divide(units, error)
+
+    def _split_anew(self, units: list[Waiting], load: "Load", refused: StaleMap) -> None:
+        """Nothing of these was stored: a topic got more partitions since they were split."""
+        publisher = self._publisher
+        partitions = load.split[refused.topic]
+        route = publisher.known(refused.topic)
+
+        async def send() -> None:
+            route.waiting -= 1
+            try:
+                await publisher.adopt(route, partitions, refused)
+            except PenstockError as error:
+                self._refuse(units, error)
+            else:
+                self._send(units)
+
+        route.waiting += 1  # nothing goes out the new way before them
+        task = self._loop.create_task(send())
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
 
     def _divide(self, units: list[Waiting], error: Exception) -> None:
         """Nothing of these was stored: each half again, unless one alone is to blame."""
@@ -159,6 +194,8 @@ class Load:
         self._publisher = publisher
         self._loads: Loads = []
         self._parts: list[Part] = []
+        self.split: dict[str, int] = {}
+        """For how many partitions each topic was split."""
         self._outputs: dict[str, Receipts] = {}
         """Receipts by topic, once they are there."""
         self._items: list[list[tuple[str, Message | bytes]]] = []
@@ -187,6 +224,7 @@ class Load:
         for topic, messages in self._messages.items():
             route = publisher.route(topic)
             route.turn += 1
+            self.split[topic] = len(route.sequences)
             parcels = packing.pack(
                 messages, len(route.sequences), route.turn,
                 is_plain=not packing.has_fields(messages),

@@ -21,11 +21,13 @@ from penstock.client.stalls import (
     Stalled,
     Watch,
     Watched,
+    joined,
 )
-from penstock.drivers.capabilities import MATRIX, Support
-from penstock.drivers.port import Driver
+from penstock.drivers.capabilities import has
+from penstock.drivers.port import Driver, ReconnectingDriver
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import InvalidArgument, PenstockError, Unavailable
+from penstock.vocabulary.filters import is_pattern, matches
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.names import MEMBER_MARK
 
@@ -170,11 +172,15 @@ class Watchdog:
         """What the broker says about the subscription; None when it says nothing."""
         name = _name(stream)
         ask = driver.ask(q.ListSubscriptions(stream.topic))
-        rows = await asyncio.wait_for(ask, min(ASK_S_MAX, watch.stalled_s))
-        found = (
-            row for row in rows if row["subscription"] == name and row["topic"] == stream.topic
+        patience_s = ASK_S_MAX if is_pattern(stream.topic) else min(ASK_S_MAX, watch.stalled_s)
+        rows = await asyncio.wait_for(ask, patience_s)
+        return joined(
+            [
+                row
+                for row in rows
+                if row["subscription"] == name and _is_of(row["topic"], stream.topic)
+            ]
         )
-        return next(found, None)
 
     def _tell(self, stream: Deliveries, watch: Watch) -> None:
         news = Stalled(
@@ -192,11 +198,10 @@ class Watchdog:
 
     async def _heal(self, stream: Deliveries, spare: Driver) -> None:
         """Leaves a connection that is silent."""
-        reconnect = getattr(stream.driver, "reconnect", None)
-        if reconnect is None:
-            await self._attach_anew(stream, spare)
+        if isinstance(stream.driver, ReconnectingDriver):
+            stream.driver.reconnect()  # all its consumers return, with what they hold
         else:
-            reconnect()  # all its consumers return, with what they hold
+            await self._attach_anew(stream, spare)
 
     async def _attach_anew(self, stream: Deliveries, driver: Driver) -> None:
         try:
@@ -241,8 +246,12 @@ def check_stalled_s(stalled_s: Any) -> None:
 
 def _is_seen_from_elsewhere(driver: Driver) -> bool:
     """False for a broker that keeps messages only in the session of a connection."""
-    cells = MATRIX.get(driver.capabilities.scheme)
-    return cells is None or cells["kept"].support is not Support.REFUSED
+    return has(driver.capabilities, "kept")
+
+
+def _is_of(topic: str, wanted: str) -> bool:
+    """True for a topic that is asked for, by its name or by a pattern."""
+    return topic == wanted or (is_pattern(wanted) and matches(wanted, topic))
 
 
 def _name(stream: Deliveries) -> str | None:

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from penstock.delivery import members
+from penstock.delivery.matching import patterns_of
 from penstock.delivery.reader import check_topic_unplanned, check_unplanned
 from penstock.delivery.registry import add_subscription, add_topic, start_cursors
 from penstock.delivery.state import State, Subscription, Topic
@@ -112,11 +113,21 @@ def check_subscription_policy(policy: SubscriptionPolicy) -> None:
         raise InvalidArgument(f"dead_bytes_max must be 0 or more, not {policy.dead_bytes_max}")
 
 
+def check_dead(topic_name: str, name: str, policy: SubscriptionPolicy) -> None:
+    """Raises InvalidName for a subscription whose failed messages would have no place to go."""
+    can_fail = policy.kind in (Kind.SHARED, Kind.KEY_SHARED) and policy.qos > 0
+    if can_fail and not names.is_dead_topic(topic_name):
+        names.check_dead(topic_name, name)
+
+
 def decide_create_topic(
     state: State, name: str, partitions: int, policy: TopicPolicy, now_wall: int, *,
     is_explicit: bool, is_reserved: bool = False,
 ) -> TopicCreated | None:  # fmt: skip
-    """A record to create the topic, or None when it exists as asked. Raises TopicExists."""
+    """A record to create the topic, or None when it exists as asked.
+
+    Raises TopicExists, and InvalidName also when a pattern it matches could have no dead letters.
+    """
     names.check_topic(name, reserved=is_reserved)
     if not 1 <= partitions <= limits.PARTITIONS_MAX:
         raise InvalidArgument(f"partitions must be 1…{limits.PARTITIONS_MAX}, not {partitions}")
@@ -131,6 +142,8 @@ def decide_create_topic(
                 "use alter_topic to change its policy or to add partitions"
             )
         return None
+    for pattern in patterns_of(state, name) if state.patterns else ():
+        check_dead(name, pattern.name, pattern.policy)
     record = TopicCreated(state.next_topic_id, name, partitions, policy, now_wall)
     add_topic(state, record)
     return record
@@ -172,7 +185,7 @@ def decide_create_subscription(
 ) -> SubscriptionCreated | None:  # fmt: skip
     """A record to create it, or None when it exists as asked.
 
-    Raises SubscriptionConflict, SubscriptionInUse, TopicInUse.
+    Raises InvalidName, SubscriptionConflict, SubscriptionInUse, TopicInUse.
     """
     names.check_subscription(name)
     check_subscription_policy(policy or SubscriptionPolicy())
@@ -186,6 +199,7 @@ def decide_create_subscription(
             )
         _check_same(known, policy, is_explicit=is_explicit)
         return None
+    check_dead(topic.name, name, policy or SubscriptionPolicy())
     record = SubscriptionCreated(
         topic.id, state.next_subscription_id, name, starts, policy or SubscriptionPolicy(), now_wall
     )

@@ -7,12 +7,14 @@ bytes are free, which subscriptions have something to hand out, what is doomed.
 from collections.abc import Callable
 from typing import Any, Final
 
-from penstock.batch.given import messages_in
+from penstock.batch import Batch
+from penstock.batch.given import is_copied, messages_in
 from penstock.delivery import matching, members
 from penstock.delivery.effects import Effects
 from penstock.delivery.growth import apply_added
 from penstock.delivery.holding import (
     forget_trials,
+    hold,
     lose,
     release,
     release_mask,
@@ -37,6 +39,7 @@ from penstock.delivery.registry import (
     apply_topic_deleted,
 )
 from penstock.delivery.seek import apply_sought, note_ending
+from penstock.delivery.setbacks import note_times
 from penstock.delivery.state import (
     UNTRIED,
     Cursor,
@@ -89,13 +92,21 @@ def apply_published(state: State, record: r.Published, effects: Effects) -> None
     partition.next_offset = end
     partition.reserved = max(partition.reserved, end)
     size = len(record.batch)
-    partition.held += count
-    partition.held_bytes += size
+    hold(partition, base, end, size)
     partition.mean_bytes = (3 * partition.mean_bytes + size // (count or 1)) // 4 + 1
     _remember_publisher(partition, record)
+    is_copy = False
     if not is_plain(record.batch):
+        is_copy = is_copied(record.batch)
         _note_traits(partition, record, effects)
-        remember(partition, record)
+        remember(partition, record, is_copy=is_copy)
+    at = record.published_at
+    if is_copy:
+        _note_copies(partition, record)
+    elif at >= partition.newest_at:
+        partition.newest_at = at
+    else:
+        note_times(partition, base, (at,))
     if partition.keeping is not None:
         keep_published(partition, record, effects)
     if record.target:
@@ -106,6 +117,19 @@ def apply_published(state: State, record: r.Published, effects: Effects) -> None
         is_covered = _offer(topic, partition.index, record, effects)
     if not is_covered:
         retain(partition, record, effects)
+
+
+def _note_copies(partition: Partition, record: r.Published) -> None:
+    """Copies keep the times of their first publish; those sent to one subscription are no start."""
+    if record.target or names.is_dead_topic(partition.topic.name):
+        return
+    try:
+        times = Batch(record.batch, verify=False).published_at
+    except MalformedBatch:
+        return
+    if times is not None:
+        kept = range(record.count) if record.kept is None else record.kept
+        note_times(partition, record.base, (times[index] for index in kept))
 
 
 def _note_traits(partition: Partition, record: r.Published, effects: Effects) -> None:

@@ -23,9 +23,11 @@ MARK: Final = "penstock-dead-"
 def decide_dead(state: State, cursor: Cursor, frames: Sequence[Frame], now_wall: int) -> Unit:
     """One unit: durable in the dead-letter topic, released in the source.
 
-    Raises DeadLetterFull when the dead-letter topic is at its cap; the messages then wait.
+    Raises DeadLetterFull when the dead-letter topic is at its cap, InvalidName when there can be
+    none (an older version let such a subscription be made); the messages then wait.
     """
     subscription = cursor.subscription
+    names.check_dead(subscription.topic.name, subscription.name)
     offsets, columns = gather(frames)
     before = columns.attempts or [0] * len(offsets)
     attempts = [n + cursor.trial(offset).attempt for n, offset in zip(before, offsets, strict=True)]

@@ -29,6 +29,7 @@ from penstock.delivery.explain_consumer import consumer_rows
 from penstock.delivery.offers import LOSSES_BEFORE_ISOLATION
 from penstock.delivery.state import Cursor, Subscription
 from penstock.vocabulary import names
+from penstock.vocabulary.errors import InvalidName
 from penstock.vocabulary.records import Outcome
 
 DONE_REASONS: Final = frozenset(
@@ -187,7 +188,16 @@ def _doomed(case: Case) -> Finding | None:
         return None
     dead = _dead_topic(cursor.subscription)
     details = {"dead_topic": dead, **history(case)}
-    if repr(dead) in case.blocked:
+    try:
+        names.check_dead(cursor.partition.topic.name, cursor.subscription.name)
+    except InvalidName as error:
+        return {
+            "reason": "dead-letter-impossible",
+            "text": f"it failed for good and cannot be moved: {error.text}; seek past it to drop "
+            "it, and go on with a subscription of a shorter name",
+            **details,
+        }
+    if case.blocked:
         return {
             "reason": "dead-letter-full",
             "text": f"it failed for good and cannot be moved: {case.blocked}",

@@ -30,7 +30,7 @@ class Case(NamedTuple):
     dead_at: str | None = None
     """Where it lies in the dead-letter topic, when it does."""
     blocked: str = ""
-    """Why dead letters cannot be moved, when they cannot."""
+    """Why its dead letters cannot be moved, when they cannot."""
     jumped_ms: int = 0
     """How far the wall clock jumped, while nobody has confirmed it: nothing ends by its age."""
     pattern: str = ""

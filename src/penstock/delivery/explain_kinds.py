@@ -5,6 +5,7 @@ from penstock.delivery.members import members_of
 from penstock.delivery.once import is_shade
 from penstock.delivery.policies import held_bytes
 from penstock.delivery.reader import describe_reader
+from penstock.delivery.room import is_held_by_readers
 from penstock.delivery.state import Cursor, State, Subscription, Topic
 from penstock.vocabulary.limits import MEMBER_IDLE_S_MAX
 from penstock.vocabulary.message import Kind
@@ -12,8 +13,12 @@ from penstock.vocabulary.names import MEMBER_MARK
 
 
 def topic_full(topic: Topic) -> Finding | None:
-    """Publishes are refused, since only what readers have planned could make room."""
-    if not topic.is_full:
+    """Publishes are refused, since only what readers have planned could make room.
+
+    A smaller message than those that are held may find room even so.
+    """
+    usual = held_bytes(topic) // max(1, sum(partition.held for partition in topic.partitions))
+    if not is_held_by_readers(topic, max(1, usual)):
         return None
     readers = [
         {"subscription": each.name, **_reader_place(each)}
@@ -22,8 +27,8 @@ def topic_full(topic: Topic) -> Finding | None:
     ]
     return {
         "reason": "topic-full",
-        "text": f"publishes are refused: the topic is at its max_bytes of {topic.policy.max_bytes} "
-        "and holds only what a reader has planned and not committed; let it commit, release it, or "
+        "text": "publishes are refused: beside what a reader has planned and not committed there "
+        f"is no room within max_bytes of {topic.policy.max_bytes}; let it commit, release it, or "
         "raise max_bytes",
         "topic": topic.name,
         "held_bytes": held_bytes(topic),

@@ -35,12 +35,14 @@ def decide_partitions(topic: Topic, partitions: int, now_wall: int) -> Partition
         raise InvalidArgument(f"{topic.name!r} is a dead-letter topic: it has one partition")
     ends = tuple(partition.reserved for partition in topic.map)
     topic.map = [*topic.map, *(Partition(topic, index) for index in range(known, partitions))]
+    topic.growing = (*topic.growing, Growth(known, ends, now_wall))
     return PartitionsAdded(topic.id, partitions, ends, now_wall)
 
 
 def apply_added(state: State, record: PartitionsAdded, _effects: Effects) -> None:
     """The partitions are there: every subscription covers them from their beginning."""
     topic = state.topics[record.topic_id]
+    topic.growing = topic.growing[1:]
     if record.partitions > len(topic.partitions):
         _note(topic, Growth(len(record.ends), record.ends, record.added_at))
         _widen(topic, record.partitions)
@@ -94,11 +96,23 @@ def check_map(topic: Topic, partition: int, publisher: bytes, epoch: int, sequen
             is_new = epoch > known.epoch or (epoch == known.epoch and sequence > known.decided)
         if not is_new:
             return
-    raise StaleMap(
+    raise stale_map(topic)
+
+
+def stale_map(topic: Topic) -> StaleMap:
+    """Says that a batch, or a unit with it, was not stored because it was split another way."""
+    now = len(topic.map)
+    return StaleMap(
         f"topic {topic.name!r} has {now} partitions now: this batch was split for another number "
         "and was not stored; split it anew",
         partitions=now,
+        topic=topic.name,
     )
+
+
+def growths(topic: Topic) -> tuple[Growth, ...]:
+    """Every time it got more partitions, as decided, durable or not."""
+    return (*topic.growth, *topic.growing) if topic.growth else topic.growing
 
 
 def earlier_homes(
@@ -110,7 +124,7 @@ def earlier_homes(
     `partition`; without, those before a message published now. Oldest homes first.
     """
     ends: dict[int, int] = {}
-    for growth in topic.growth or ():
+    for growth in growths(topic) if offset is None else topic.growth or ():
         is_older = partition >= growth.partitions or (
             offset is None or offset >= growth.ends[partition]
         )

@@ -5,10 +5,20 @@ from typing import Final
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import void_leases, withdraw
 from penstock.delivery.ranges import RangeSet
+from penstock.delivery.sizes import Sizes
 from penstock.delivery.state import Cursor, Partition, bit_ranges
 from penstock.vocabulary.records import Published, Ranges
 
 ROW_MS: Final = 1_000
+
+
+def hold(partition: Partition, start: int, end: int, size: int) -> None:
+    """A record of these messages is stored and takes so many bytes."""
+    partition.held += end - start
+    partition.held_bytes += size
+    if partition.sizes is None:
+        partition.sizes = Sizes(start)
+    partition.sizes.add(start, end, size, partition.released)
 
 
 def release(
@@ -29,10 +39,9 @@ def release(
         parts = keeping.free(parts, partition.topic.policy)
     for low, high in parts:
         for fresh_low, fresh_high in partition.released.add(low, high):
-            count = fresh_high - fresh_low
-            if partition.held > 0:
-                partition.held_bytes -= partition.held_bytes * count // partition.held
-            partition.held -= count
+            partition.held -= fresh_high - fresh_low
+            if partition.sizes is not None:
+                partition.held_bytes -= partition.sizes.between(fresh_low, fresh_high)
             if partition.aimed:
                 partition.aimed.remove(fresh_low, fresh_high)
             if keeping is not None:
@@ -41,6 +50,8 @@ def release(
             traits = partition.traits
             if traits is not None and not traits.release(fresh_low, fresh_high):
                 partition.traits = None
+    if not partition.held:
+        partition.sizes = None
 
 
 def release_mask(partition: Partition, base: int, mask: int, effects: Effects) -> None:
@@ -54,10 +65,11 @@ def release_mask(partition: Partition, base: int, mask: int, effects: Effects) -
     fresh = partition.released.add_mask(base, mask)
     if not fresh:
         return
-    count = fresh.bit_count()
-    if partition.held > 0:
-        partition.held_bytes -= partition.held_bytes * count // partition.held
-    partition.held -= count
+    partition.held -= fresh.bit_count()
+    if partition.sizes is not None:
+        partition.held_bytes -= partition.sizes.of_mask(base, fresh)
+        if not partition.held:
+            partition.sizes = None
     effects.scattered.append((partition.key, base, fresh))
     traits = partition.traits
     if traits is not None and not traits.release_mask(base, fresh):
@@ -75,16 +87,59 @@ def _outside(parts: list[tuple[int, int]], rows: list[list[int]]) -> list[tuple[
     return parts
 
 
+def take_over(partition: Partition, start: int, end: int) -> None:
+    """A durable cursor holds these messages now, and no longer their time alone."""
+    if partition.retained:
+        rows = [row for row in partition.taken or () if row[1] > partition.released.floor]
+        partition.taken = sorted(rows + _within(partition.retained, start, end)) or None
+        drop_retained(partition, start, end)
+
+
+def keep_again(partition: Partition, start: int, end: int, effects: Effects) -> None:
+    """The cursor that had taken these over is gone: what no other covers is kept for its time."""
+    others = partition.topic.durable_subscriptions()
+    end = min([end, *(each.cursors[partition.index].begin for each in others)])
+    rows = _within(partition.taken or [], start, end)
+    if rows:
+        partition.taken = _cut(partition.taken or [], start, end)
+        partition.retained = sorted([*(partition.retained or ()), *rows])
+        effects.retained[partition] = None
+
+
+def _within(rows: list[list[int]], start: int, end: int) -> list[list[int]]:
+    return [
+        [max(low, start), min(high, end), at]
+        for low, high, at in rows
+        if max(low, start) < min(high, end)
+    ]
+
+
+def dump_taken(partition: Partition) -> list[list[int]] | None:
+    """For a snapshot."""
+    floor = partition.released.floor
+    return [row for row in partition.taken or () if row[1] > floor] or None
+
+
+def load_taken(partition: Partition, found: list[list[int]]) -> None:
+    """From a snapshot."""
+    partition.taken = found
+
+
 def drop_retained(partition: Partition, start: int, end: int) -> None:
     """These messages are no longer kept for their time alone."""
     if partition.retained:
-        rows = [
-            [a, b, at]
-            for low, high, at in partition.retained
-            for a, b in ((low, min(high, start)), (max(low, end), high))
-            if a < b
-        ]
-        partition.retained = rows or None
+        partition.retained = _cut(partition.retained, start, end)
+
+
+def _cut(rows: list[list[int]], start: int, end: int) -> list[list[int]] | None:
+    """Rows without what lies in start…end."""
+    left = [
+        [a, b, at]
+        for low, high, at in rows
+        for a, b in ((low, min(high, start)), (max(low, end), high))
+        if a < b
+    ]
+    return left or None
 
 
 def retain(partition: Partition, record: Published, effects: Effects) -> None:

@@ -68,6 +68,15 @@ def void_leases(cursor: Cursor, start: int, end: int) -> None:
                 close_bits(lease, max(start, lease.start), min(end, lease.end))
 
 
+def void_shades(cursor: Cursor, start: int, end: int) -> None:
+    """QoS 0: whoever was sent these finished messages need not say any more what became of them."""
+    for consumer in cursor.subscription.consumers or ():
+        for lease in list(consumer.leases.values()):
+            is_shade = lease.cursor is not cursor and lease.cursor.partition is cursor.partition
+            if is_shade and lease.start < end and start < lease.end:
+                close_bits(lease, max(start, lease.start), min(end, lease.end))
+
+
 def close_bits(lease: Lease, start: int, end: int) -> list[tuple[int, int]]:
     """Marks start…end of a lease finished; returns the parts that were still open."""
     consumer, cursor = lease.consumer, lease.cursor

@@ -104,10 +104,23 @@ def decide_missed(shade: Lease, begun: Ranges, *, is_clean: bool) -> list[Missed
 
 
 def apply_missed(state: State, record: Missed, _effects: Effects) -> None:
-    """Finished messages turn out not to have reached anybody."""
+    """Finished messages turn out not to have reached anybody.
+
+    Those that a seek has taken up again, or that are known to have ended otherwise, are counted
+    there already.
+    """
     cursor = state.subscriptions[record.subscription_id].cursors[record.partition]
-    count = sum(end - start for start, end in record.ranges)
-    cursor.acked -= count
-    cursor.dropped += count
-    for start, end in record.ranges:
-        note_ending(cursor, start, end, Outcome.DROPPED)
+    finished = [run for start, end in record.ranges for run in cursor.done.inside(start, end)]
+    for start, end in finished:
+        for low, high in _acked(cursor, start, end):
+            count = min(high - low, cursor.acked)
+            cursor.acked -= count
+            cursor.dropped += count
+            note_ending(cursor, low, high, Outcome.DROPPED)
+
+
+def _acked(cursor: Cursor, start: int, end: int) -> list[tuple[int, int]]:
+    """The parts of finished messages of which nothing but an ack is known."""
+    if cursor.otherwise is None:
+        return [(start, end)]
+    return [(low, high) for low, high, found in cursor.otherwise.runs(start, end) if found is None]

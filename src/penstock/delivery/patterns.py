@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from penstock.delivery import members, multicast
-from penstock.delivery.admin import check_subscription_policy
+from penstock.delivery.admin import check_dead, check_subscription_policy
 from penstock.delivery.matching import (
     members_of,
     pattern_of,
@@ -99,6 +99,8 @@ def decide_create_pattern(
         return None
     topics = topics_of(state, pattern)
     _refuse_overlap(state, pattern, name, topics)
+    for topic in topics:
+        check_dead(topic.name, name, wanted)
     return _create(state, PatternCreated(pattern, name, wanted, now_wall), topics, starts)
 
 

@@ -23,7 +23,7 @@ class Pending:
         self.flying: dict[bytes, int] = {}
         """hash → offset of the newest message that is decided and not yet durable."""
         self.unborn: dict[int, list[Any]] = {}
-        """offset → cursors in which a message was replaced before it was durable."""
+        """offset → subscriptions in which a message was replaced before it was durable."""
 
     def older(self, key: bytes) -> Iterator[int]:
         """Offsets of the messages with this id, durable ones first."""

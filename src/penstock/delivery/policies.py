@@ -1,6 +1,7 @@
 """What topic policies do when records are applied: the replay window, newest of a key, limits."""
 
 from penstock.batch import Batch
+from penstock.batch.encode import key_hashes
 from penstock.delivery.effects import Effects
 from penstock.delivery.holding import drop_retained, lose, release
 from penstock.delivery.keeping import Keeping, Key, is_keeping, needs_times, row_ms
@@ -23,8 +24,30 @@ def keep_published(partition: Partition, record: Published, effects: Effects) ->
                 # Who holds the messages of this batch is not known yet.
                 if former < record.base:
                     release(partition, former, former + 1, effects)
+            if partition.topic.growth and key is not None:
+                _let_go_moved(partition.topic, key, effects)
     if is_over(partition.topic):
         effects.retained[partition] = None
+
+
+def _let_go_moved(topic: Topic, key: bytes, effects: Effects) -> None:
+    """Growth moved this key: of all the partitions it had, only its newest messages are kept."""
+    place = key_hashes((key,))[0]
+    rows: dict[tuple[Partition, int], None] = {}
+    for growth in topic.growth or ():
+        home = topic.partitions[place % growth.partitions]
+        for offset in home.keeping.newest.get(key, ()) if home.keeping is not None else ():
+            if offset < growth.ends[home.index]:
+                rows[home, offset] = None
+    if not rows:
+        return
+    home = topic.partitions[place % len(topic.partitions)]
+    for offset in home.keeping.newest.get(key, ()) if home.keeping is not None else ():
+        rows[home, offset] = None
+    for home, offset in list(rows)[: -topic.policy.keep_last]:
+        assert home.keeping is not None
+        home.keeping.forget(offset, offset + 1)
+        release(home, offset, offset + 1, effects)
 
 
 def _keys(record: Published) -> list[tuple[int, Key]]:
@@ -44,7 +67,7 @@ def _keys(record: Published) -> list[tuple[int, Key]]:
 
 
 def held_bytes(topic: Topic) -> int:
-    """About how many bytes a topic holds."""
+    """How many bytes a topic holds."""
     return sum(partition.held_bytes for partition in topic.partitions)
 
 
@@ -64,7 +87,6 @@ def begin_keeping(topic: Topic) -> None:
 def change_policy(topic: Topic, policy: TopicPolicy, at: int, effects: Effects) -> None:
     """A topic has a new policy. What is there counts as published now where times are not known."""
     before, topic.policy = topic.policy, policy
-    topic.is_full = False
     for partition in topic.partitions:
         if partition.keeping is None and is_keeping(policy):
             partition.keeping = Keeping()
@@ -72,6 +94,11 @@ def change_policy(topic: Topic, policy: TopicPolicy, at: int, effects: Effects) 
             _change(partition, before, at or effects.wall, effects)
         if partition.retained or partition.keeping is not None:
             effects.retained[partition] = None
+    if policy.keep_last > 0 and topic.growth:
+        keys = [key for each in topic.partitions if each.keeping for key in each.keeping.newest]
+        for key in keys:
+            if key is not None:
+                _let_go_moved(topic, key, effects)
 
 
 def _change(partition: Partition, before: TopicPolicy, at: int, effects: Effects) -> None:

@@ -3,8 +3,10 @@
 import msgspec
 
 from penstock.batch.given import given_ids, ids_column, is_copied
-from penstock.delivery.homes import known_elsewhere
+from penstock.delivery.growth import growths
+from penstock.delivery.homes import homes_before, known_elsewhere
 from penstock.delivery.replace import decide_replace
+from penstock.delivery.room import check_room
 from penstock.delivery.state import Partition, Publisher
 from penstock.delivery.traits import is_plain
 from penstock.delivery.unique import (
@@ -53,7 +55,8 @@ def decide_publish(
 ) -> Published | Decided | Duplicate | InFlight:  # fmt: skip
     """Reserves offsets for what is new in this batch.
 
-    Raises PublisherFenced, PublisherForgotten, MalformedBatch.
+    Raises PublisherFenced, PublisherForgotten, MalformedBatch, HeldByReader; nothing has changed
+    then.
     """
     known = partition.publishers.get(publisher) if partition.publishers else None
     if not is_plain(batch):
@@ -62,6 +65,8 @@ def decide_publish(
             source = (publisher, epoch, sequence)
             return _decide_given(partition, batch, ids, count, source, known, now_wall)
     if known is not None and epoch == known.epoch and sequence > known.decided:
+        if partition.topic.policy.max_bytes is not None:
+            check_room(partition.topic, len(batch))
         known.decided = sequence + count - 1
         base = partition.reserved
         partition.reserved = base + count
@@ -92,8 +97,8 @@ def _screen(
             )
     elif epoch < known.epoch:
         raise PublisherFenced(
-            f"publisher epoch {epoch} is over: epoch {known.epoch} has published since; "
-            "open a new client"
+            f"publisher epoch {epoch} is over: a newer client of this name has published since "
+            f"(epoch {known.epoch}); open a new client to take over"
         )
     elif epoch == known.epoch:
         last = sequence + count - 1
@@ -110,6 +115,8 @@ def _store(
     partition: Partition, known: Publisher | None, batch: bytes, count: int,
     kept: tuple[int, ...] | None, source: Source, now_wall: int,
 ) -> Published:  # fmt: skip
+    if partition.topic.policy.max_bytes is not None:
+        check_room(partition.topic, len(batch))
     publisher, epoch, sequence = source
     _reserve(partition, known, publisher, epoch, sequence + count - 1, now_wall)
     base = partition.reserved
@@ -132,7 +139,7 @@ def _decide_given(
     """
     skip = _screen(known, count, *source)
     is_replacing = replaces(partition)
-    if skip == 0 and not is_replacing and not partition.topic.growth:
+    if skip == 0 and not is_replacing and not growths(partition.topic):
         alike = sift_alike(partition, column, count, now_wall)
         if alike is not None:
             return _store_new(partition, batch, alike, count, source, known, now_wall)
@@ -146,10 +153,11 @@ def _decide_given(
     if is_replacing:
         kept = tuple(range(skip, count)) if skip else None
         published = _store(partition, known, batch, count, kept, source, now_wall)
-        record = decide_replace(partition, pending_of(partition), published, ids)
+        homes = homes_before(partition, published, ids) if growths(partition.topic) else {}
+        record = decide_replace(partition, pending_of(partition), published, ids, homes)
         return published if record is published else Decided(record, published)
     gone: frozenset[int] = frozenset()
-    if partition.topic.growth:
+    if growths(partition.topic):
         gone = known_elsewhere(partition, batch, ids, now_wall)
     sifted = sift(window_of(partition), ids, skip, now_wall, gone)
     return _store_new(partition, batch, sifted, count, source, known, now_wall)

@@ -2,7 +2,7 @@
 
 from penstock.delivery import members
 from penstock.delivery.effects import Effects
-from penstock.delivery.holding import drop_retained, release, wait_again
+from penstock.delivery.holding import keep_again, release, take_over, wait_again
 from penstock.delivery.policies import begin_keeping, change_policy
 from penstock.delivery.state import Cursor, Partition, State, Subscription, Topic
 from penstock.vocabulary import records as r
@@ -64,7 +64,7 @@ def apply_subscription_created(
     start_cursors(subscription, record.starts)
     for cursor in subscription.cursors:
         partition, floor = cursor.partition, cursor.done.floor
-        drop_retained(partition, floor, partition.next_offset)
+        take_over(partition, floor, partition.next_offset)
         wait_again(partition, floor, partition.next_offset, effects)
     assert topic is subscription.topic
     effects.dirty[subscription] = None
@@ -122,7 +122,7 @@ def apply_subscription_altered(
 def apply_subscription_deleted(
     state: State, record: r.SubscriptionDeleted | r.MemberExpired, effects: Effects
 ) -> None:
-    """A subscription is gone: what only it held is released."""
+    """A subscription is gone: what only it held is released, or kept for its time again."""
     subscription = state.subscriptions.pop(record.subscription_id)
     if type(record) is r.MemberExpired:
         members.count_forgotten(subscription)
@@ -134,6 +134,7 @@ def apply_subscription_deleted(
     for cursor in subscription.cursors:
         partition = cursor.partition
         for low, high in list(cursor.done.gaps(cursor.done.floor, partition.next_offset)):
+            keep_again(partition, low, high, effects)
             release(partition, low, high, effects)
 
 

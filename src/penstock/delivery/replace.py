@@ -5,7 +5,7 @@ stores the newer one. What is leased stays with its consumer.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count as counting
 
 from xxhash import xxh3_128_digest
@@ -13,7 +13,7 @@ from xxhash import xxh3_128_digest
 from penstock.delivery.leases import make_ready, withdraw
 from penstock.delivery.pending import Pending
 from penstock.delivery.settle import merge
-from penstock.delivery.state import Cursor, Partition
+from penstock.delivery.state import Cursor, Partition, Subscription
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.records import Outcome, Published, Settled, Unit
 
@@ -33,47 +33,60 @@ def stored_ids(record: Published, ids: Sequence[str | None]) -> list[tuple[str, 
     ]
 
 
+Ended = dict[tuple[int, Subscription], list[tuple[int, int]]]
+"""(Partition, subscription) → what ends there."""
+
+
 def decide_replace(
-    partition: Partition, pending: Pending, record: Published, ids: Sequence[str | None]
-) -> Published | Unit:
-    """The record, with the release of every waiting message it replaces."""
-    ended: dict[Cursor, list[tuple[int, int]]] = {}
+    partition: Partition, pending: Pending, record: Published, ids: Sequence[str | None],
+    homes: Mapping[int, Iterable[tuple[Partition, int]]],
+) -> Published | Unit:  # fmt: skip
+    """The record, with the release of every waiting message it replaces.
+
+    `homes`: offset → the partitions it would have had before the topic grew, each with the end of
+    what was published then. Older messages wait there too.
+    """
+    ended: Ended = {}
     for id, offset in stored_ids(record, ids):
         key = key_of(id)
+        for home, end in homes.get(offset, ()):
+            if isinstance(home.seen, Pending):
+                for older in home.seen.older(key):
+                    if older < end:
+                        _replace(home, home.seen, older, ended)
         for older in pending.older(key):
             _replace(partition, pending, older, ended)
         pending.flying[key] = offset
     if not ended:
         return record
-    topic_id, index = record.topic_id, record.partition
     ends = [
-        Settled(topic_id, index, cursor.subscription.id, Outcome.REPLACED, merge(ranges))
-        for cursor, ranges in ended.items()
+        Settled(record.topic_id, index, subscription.id, Outcome.REPLACED, merge(ranges))
+        for (index, subscription), ranges in ended.items()
     ]
     return Unit((record, *ends))
 
 
-def _replace(
-    partition: Partition, pending: Pending, older: int,
-    ended: dict[Cursor, list[tuple[int, int]]],
-) -> None:  # fmt: skip
+def _replace(partition: Partition, pending: Pending, older: int, ended: Ended) -> None:
     if older in partition.released:
         return
     is_durable = older < partition.next_offset
     for subscription in partition.topic.every_subscription():
         if subscription.is_removing or subscription.policy.kind is Kind.READER:
             continue  # It will be gone when this is applied; or it reads all there ever was.
-        cursor = subscription.cursors[partition.index]
-        if older in cursor.done or (is_durable and not reserve(cursor, older)):
-            continue
-        if not subscription.is_durable:
-            # Nothing of an ephemeral subscription is written, so this is true at once.
-            cursor.done.add(older, older + 1)
-            cursor.dropped += 1
-            continue
-        ended.setdefault(cursor, []).append((older, older + 1))
+        if partition.index < len(subscription.cursors):
+            cursor = subscription.cursors[partition.index]
+            if older in cursor.done or (is_durable and not reserve(cursor, older)):
+                continue
+            if not subscription.is_durable:
+                # Nothing of an ephemeral subscription is written, so this is true at once.
+                cursor.done.add(older, older + 1)
+                cursor.dropped += 1
+                continue
+        elif not subscription.is_durable:
+            continue  # The partition is not there yet, and the older one comes as well.
+        ended.setdefault((partition.index, subscription), []).append((older, older + 1))
         if not is_durable:
-            pending.unborn.setdefault(older, []).append(cursor)
+            pending.unborn.setdefault(older, []).append(subscription)
 
 
 def reserve(cursor: Cursor, offset: int) -> bool:
@@ -105,6 +118,7 @@ def remember_pending(
         pending.add(key_of(id), offset, partition.released)
     if pending.unborn:
         for offset in range(record.base, record.end):
-            for cursor in pending.unborn.pop(offset, ()):
+            for subscription in pending.unborn.pop(offset, ()):
+                cursor = subscription.cursors[partition.index]
                 if offset not in cursor.done:
                     reserve(cursor, offset)

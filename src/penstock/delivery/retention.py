@@ -92,18 +92,18 @@ def due_at(partition: Partition) -> int:
 # -- size ------------------------------------------------------------------------------------------
 
 
-def decide_size(topic: Topic, guards: Sequence[Guard] = GUARDS) -> tuple[list[Removed], bool]:
-    """Records that bring a topic down to its `max_bytes`, and whether guards forbid that.
+def decide_size(topic: Topic, guards: Sequence[Guard] = GUARDS) -> list[Removed]:
+    """Records that bring a topic down to its `max_bytes`.
 
     Each partition gives its oldest messages, in proportion to what it holds; what guards
     protect in one is made up for by the others. When that is not enough nothing is removed.
     """
     limit = topic.policy.max_bytes
     if limit is None or not is_over(topic):
-        return [], False
+        return []
     total = held_bytes(topic)
     if any(subscription.seeks for subscription in topic.every_subscription()):
-        return [], False
+        return []
     over = total - limit
     partitions = [partition for partition in topic.partitions if partition.held > 0]
     freed = 0
@@ -116,31 +116,31 @@ def decide_size(topic: Topic, guards: Sequence[Guard] = GUARDS) -> tuple[list[Re
             freed -= _size_of(partition, found.pop(partition, []))
             freed += _take_oldest(partition, over - freed, guards, found)
     if freed < over:
-        return [], True
+        return []
     return [
         Removed(topic.id, partition.index, tuple(runs)) for partition, runs in found.items() if runs
-    ], False
+    ]
 
 
 def _take_oldest(
     partition: Partition, size: int, guards: Sequence[Guard], found: dict[Partition, list[Run]]
 ) -> int:
-    """Takes the oldest messages of about `size` bytes; returns how many bytes they are."""
-    wanted = -(-size * partition.held // max(1, partition.held_bytes))
-    runs = found[partition] = []
+    """Takes the oldest messages that make up `size` bytes; returns how many bytes they are."""
+    runs, sizes, freed = found.setdefault(partition, []), partition.sizes, 0
+    if sizes is None:
+        return 0
     for low, high in partition.released.gaps(partition.released.floor, partition.next_offset):
         for start, end in _free(partition, low, high, guards):
-            if wanted <= 0:
-                break
-            end = min(end, start + wanted)  # noqa: PLW2901 - the part of it that is wanted
-            wanted -= end - start
-            _append(runs, start, end)
-    return _size_of(partition, runs)
+            if freed >= size:
+                return freed
+            upto = sizes.reach(start, end, size - freed)
+            freed += sizes.between(start, upto)
+            _append(runs, start, upto)
+    return freed
 
 
 def _size_of(partition: Partition, runs: list[Run]) -> int:
-    count = sum(high - low for low, high in runs)
-    return partition.held_bytes * count // max(1, partition.held)
+    return sum(partition.sizes.between(*run) for run in runs) if partition.sizes is not None else 0
 
 
 # -- guards ----------------------------------------------------------------------------------------

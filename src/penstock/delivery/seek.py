@@ -7,8 +7,8 @@ move: a message that comes again leaves the count in which it ended.
 from typing import Final
 
 from penstock.delivery.effects import Effects
-from penstock.delivery.holding import drop_retained, lose, release, wait_again
-from penstock.delivery.leases import void_leases
+from penstock.delivery.holding import lose, release, take_over, wait_again
+from penstock.delivery.leases import void_leases, void_shades
 from penstock.delivery.ranges import RangeMap
 from penstock.delivery.state import Cursor, State, Subscription
 from penstock.vocabulary.errors import Unsupported
@@ -44,6 +44,9 @@ def decide_seek(
         if place is not None:
             cursor.voided = state.next_lease_id
             void_leases(cursor, 0, cursor.partition.reserved)
+            # What is finished and comes again is counted where it ends then.
+            for run in cursor.partition.released.gaps(place, cursor.partition.reserved):
+                void_shades(cursor, *run)
     return Sought(subscription.topic.id, subscription.id, places, state.next_lease_id)
 
 
@@ -79,7 +82,7 @@ def _move(cursor: Cursor, place: int, effects: Effects) -> None:
         cursor.finished.clear(place, end)
     if cursor.partition.traits is not None:
         cursor.partition.traits.touch(place, end)
-    drop_retained(cursor.partition, place, end)
+    take_over(cursor.partition, place, end)
     wait_again(cursor.partition, place, end, effects)
 
 

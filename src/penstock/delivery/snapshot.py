@@ -7,10 +7,13 @@ import msgspec
 
 from penstock.delivery import members
 from penstock.delivery.growth import growth_state, restore_growth
+from penstock.delivery.holding import dump_taken, load_taken
 from penstock.delivery.keeping import Keeping
 from penstock.delivery.ranges import RangeMap, RangeSet
 from penstock.delivery.reader import dump_reader, load_reader
 from penstock.delivery.registry import add_subscription, add_topic
+from penstock.delivery.setbacks import dump_setbacks, load_setbacks
+from penstock.delivery.sizes import Sizes
 from penstock.delivery.state import Cursor, Partition, Publisher, State, Subscription, Topic
 from penstock.delivery.tokens import dump_finished, load_finished
 from penstock.delivery.traits import dump_traits, load_traits
@@ -35,10 +38,17 @@ TOPIC_EXTRAS: Final[tuple[Extra, ...]] = (
 PARTITION_EXTRAS: Final[tuple[Extra, ...]] = (
     Extra("traits", dump_traits, load_traits),
     Extra("ids", dump_ids, load_ids),
+    Extra("taken", dump_taken, load_taken),
+    Extra("setbacks", dump_setbacks, load_setbacks),
     Extra(
         "keeping",
         lambda partition: partition.keeping and partition.keeping.state(),
         lambda partition, found: setattr(partition, "keeping", Keeping.restored(found)),
+    ),
+    Extra(
+        "sizes",
+        lambda partition: partition.sizes and partition.sizes.state(),
+        lambda partition, found: setattr(partition, "sizes", Sizes.restored(found)),
     ),
 )
 SUBSCRIPTION_EXTRAS: Final[tuple[Extra, ...]] = (
@@ -181,6 +191,17 @@ def _restore_partition(partition: Partition, row: list[Any]) -> None:
     partition.held, partition.held_bytes = held, held_bytes
     partition.aimed = None if aimed is None else RangeSet.restored(aimed)
     _load(PARTITION_EXTRAS, partition, extras)
+    if partition.sizes is None and held:
+        _spread_bytes(partition)
+
+
+def _spread_bytes(partition: Partition) -> None:
+    """Older snapshots know only what all held messages take together: each counts the same."""
+    start, end = partition.released.floor, partition.next_offset
+    each = partition.held_bytes // partition.held
+    partition.held_bytes = each * partition.held
+    partition.sizes = Sizes(start)
+    partition.sizes.add(start, end, each * (end - start), partition.released)
 
 
 def _restore_subscription(state: State, topic: Topic, row: list[Any], now: int, wall: int) -> None:

@@ -10,6 +10,7 @@ from penstock.delivery.dedup import Window
 from penstock.delivery.keeping import Keeping
 from penstock.delivery.pending import Pending
 from penstock.delivery.ranges import RangeMap, RangeSet, mask_runs
+from penstock.delivery.sizes import Sizes
 from penstock.delivery.traits import Traits
 from penstock.vocabulary.claims import Kept
 from penstock.vocabulary.message import Kind
@@ -71,7 +72,8 @@ class Partition:
 
     __slots__ = (
         "aimed", "held", "held_bytes", "index", "keeping", "key", "lost", "mean_bytes",
-        "next_offset", "publishers", "released", "reserved", "retained", "seen", "topic", "traits",
+        "newest_at", "next_offset", "publishers", "released", "reserved", "retained", "seen",
+        "setbacks", "sizes", "taken", "topic", "traits", "unordered",
     )  # fmt: skip
 
     def __init__(self, topic: "Topic", index: int) -> None:
@@ -82,6 +84,8 @@ class Partition:
         self.released = RangeSet()
         self.retained: list[list[int]] | None = None
         """[start, end, newest publish time ms] of messages no durable cursor covered."""
+        self.taken: list[list[int]] | None = None
+        """The same of those that a durable cursor took over later; some may be gone since."""
         self.publishers: dict[bytes, Publisher] | None = None
         self.lost: RangeSet | None = None
         self.aimed: RangeSet | None = None
@@ -95,6 +99,14 @@ class Partition:
         self.held = 0
         """Messages not released."""
         self.held_bytes = 0
+        self.sizes: Sizes | None = None
+        """What each of them takes; None when there are none."""
+        self.newest_at = 0
+        """Publish time of the newest message."""
+        self.setbacks: list[int] | None = None
+        """Offsets of messages that were published before the one in front of them."""
+        self.unordered = 0
+        """Below this offset publish times went back too often to be remembered."""
         # volatile
         self.reserved = 0
         """Offset the next decided publish gets; `next_offset` follows when it is durable."""
@@ -115,9 +127,8 @@ class Topic:
     """A named sequence of messages."""
 
     __slots__ = (
-        "applied", "created_at", "growth", "id", "is_full", "is_pending", "is_removing", "map",
-        "multicasts", "name",
-        "partitions", "policy", "subscriptions", "turn",
+        "applied", "created_at", "growing", "growth", "id", "is_pending", "is_removing", "map",
+        "multicasts", "name", "partitions", "policy", "subscriptions", "turn",
     )  # fmt: skip
 
     def __init__(self, topic_id: int, name: str, policy: TopicPolicy, created_at: int) -> None:
@@ -136,10 +147,10 @@ class Topic:
         # volatile
         self.map = self.partitions
         """The partitions publishes are spread over: growth counts here once it is decided."""
+        self.growing: tuple[Growth, ...] = ()
+        """What is decided of `growth` and not yet durable."""
         self.is_pending = True
         self.is_removing = False
-        self.is_full = False
-        """Publishes are refused: only what a reader has planned could make room."""
         self.turn = 0
 
     def durable_subscriptions(self) -> "list[Subscription]":

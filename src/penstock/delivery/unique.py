@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from penstock.batch.given import given_ids, is_copied
+from penstock.batch.given import given_ids
 from penstock.delivery.dedup import (
     Hashes,
     Numbers,
@@ -134,14 +134,14 @@ def places_of(window: Window, ids: Sequence[str | None], now_wall: int) -> dict[
     return {index: place for index, place in zip(rows, found, strict=True) if place >= 0}
 
 
-def remember(partition: Partition, record: Published) -> None:
+def remember(partition: Partition, record: Published, *, is_copy: bool = False) -> None:
     """A batch with more than bodies is durable: its given ids are known from now on.
 
-    Copies, such as a redriven message, never count as given again.
+    Copies, such as a redriven message (`is_copied`), never count as given again.
     """
     is_replacing = replaces(partition)
     if not is_replacing:
-        if is_copied(record.batch):
+        if is_copy:
             return
         seen = partition.seen
         if isinstance(seen, Window) and record.base < seen.decided:

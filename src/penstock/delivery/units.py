@@ -14,7 +14,17 @@ from penstock.delivery import settle
 from penstock.delivery.effects import Effects
 from penstock.delivery.leases import EARLIER_START, is_of_earlier_start
 from penstock.delivery.publish import Decided, Duplicate, InFlight, decide_publish, is_generated
-from penstock.delivery.state import Consumer, Cursor, Lease, Partition, Publisher, State, UnitBook
+from penstock.delivery.room import check_room
+from penstock.delivery.state import (
+    Consumer,
+    Cursor,
+    Lease,
+    Partition,
+    Publisher,
+    State,
+    Topic,
+    UnitBook,
+)
 from penstock.delivery.traits import is_plain
 from penstock.vocabulary import limits
 from penstock.vocabulary.claims import Claim
@@ -66,8 +76,8 @@ def first_outcome(state: State, wish: UnitWish) -> Places | InFlight | None:
     newest_epoch = max(book.epoch, book.decided_epoch)
     if wish.epoch < newest_epoch:
         raise PublisherFenced(
-            f"publisher epoch {wish.epoch} is over: epoch {newest_epoch} has committed since; "
-            "open a new client"
+            f"publisher epoch {wish.epoch} is over: a newer client of this name has committed "
+            f"since (epoch {newest_epoch}); open a new client to take over"
         )
     if wish.epoch > book.epoch:
         return None
@@ -104,7 +114,7 @@ def decide_unit(
 ) -> tuple[Unit, Places] | InFlight:
     """One record for all of it; nothing has changed when this raises.
 
-    Raises AckRefused, Unsupported, PublisherFenced, PublisherForgotten.
+    Raises AckRefused, Unsupported, PublisherFenced, PublisherForgotten, HeldByReader.
     """
     _examine(state, claims)
     if _is_under_way(wish, partitions):
@@ -266,6 +276,7 @@ def _is_under_way(wish: UnitWish, partitions: list[Partition]) -> bool:
     Raises what deciding a batch would raise, before any of them is decided.
     """
     own: dict[Partition, tuple[int, int]] = {}
+    sizes: dict[Topic, int] = {}
     for part, partition in zip(wish.parts, partitions, strict=True):
         known = (partition.publishers or {}).get(wish.publisher)
         last = part.sequence + part.count - 1
@@ -279,13 +290,18 @@ def _is_under_way(wish: UnitWish, partitions: list[Partition]) -> bool:
                 raise _forgotten()
             if known is not None and part.epoch < known.epoch:
                 raise PublisherFenced(
-                    f"publisher epoch {part.epoch} is over: epoch {known.epoch} has published "
-                    "since; open a new client"
+                    f"publisher epoch {part.epoch} is over: a newer client of this name has "
+                    f"published since (epoch {known.epoch}); open a new client to take over"
                 )
             is_same = known is not None and part.epoch == known.epoch and last > known.last
             if is_same and known is not None and part.sequence <= known.decided > known.last:
                 return True
         own[partition] = (part.epoch, last)
+        if known is None or part.epoch > known.epoch or last > known.last:
+            topic = partition.topic
+            sizes[topic] = sizes.get(topic, 0) + len(part.batch)
+    for topic, size in sizes.items():
+        check_room(topic, size)
     return False
 
 

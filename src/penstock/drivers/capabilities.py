@@ -60,6 +60,7 @@ ROWS: Final = {
     "patterns": "pattern filter",
     "headers": "headers; absent body",
     "partitions": "more than one partition",
+    "replay": "start in the past",
 }
 """Every capability, by the name programs use, and its title."""
 
@@ -125,6 +126,7 @@ _TABLE: Final = {
         "N values up to 1,024 B; marker", "N", "N version 5 marker; 3.1.1 refused", "N tags",
     ),
     "partitions": ("N", "N", "R", "R", "R", "R", "R"),
+    "replay": ("N", "N", "N", "N at a time, not at a position", "N", "R", "R"),
 }  # fmt: skip
 
 MATRIX: Final[dict[str, dict[str, Cell]]] = {
@@ -132,6 +134,41 @@ MATRIX: Final[dict[str, dict[str, Cell]]] = {
     for at, scheme in enumerate(SCHEMES)
 }
 """Scheme → capability → cell."""
+
+_FLAGS: Final = {
+    "dead_letters": "has_dead_letters",
+    "dedup": "has_dedup",
+    "transactions": "has_transactions",
+    "priority": "has_priority",
+    "deliver_at": "has_delay",
+    "expires_at": "has_expiry",
+    "reader": "has_readers",
+    "patterns": "has_patterns",
+    "headers": "has_headers",
+    "replay": "has_replay",
+}
+"""Capability → what tells whether this very URL has it, since an option may take it away."""
+
+
+def cells_of(can: Capabilities) -> dict[str, Cell]:
+    """The column of one URL: that of its kind, with what this URL lacks refused."""
+    column = MATRIX.get(can.scheme, MATRIX["penstock"])
+    return {
+        row: cell if _has_flag(can, row) else Cell(Support.REFUSED, cell.note)
+        for row, cell in column.items()
+    }
+
+
+def has(can: Capabilities, row: str) -> bool:
+    """Whether a URL does something."""
+    return cells_of(can)[row].support is not Support.REFUSED
+
+
+def _has_flag(can: Capabilities, row: str) -> bool:
+    if row in (Kind.SHARED.value, Kind.KEY_SHARED.value, Kind.MULTICAST.value):
+        return Kind(row) in can.kinds
+    return row not in _FLAGS or bool(getattr(can, _FLAGS[row]))
+
 
 LEVELS: Final = {
     "penstock": "synced; memory: gives memory",
@@ -154,6 +191,7 @@ NATS: Final = Capabilities(
     has_expiry=True,
     has_dedup=True,
     has_patterns=True,
+    topic_settings=("max_age_s", "max_bytes", "replay_s", "max_bytes_refuse"),
 )
 MQTT: Final = Capabilities(
     scheme="mqtt",
@@ -164,6 +202,8 @@ MQTT: Final = Capabilities(
     has_readers=False,
     has_expiry=True,
     has_patterns=True,
+    topic_settings=("keep_last",),
+    has_last=False,
 )
 KAFKA: Final = Capabilities(
     scheme="kafka",
@@ -173,6 +213,7 @@ KAFKA: Final = Capabilities(
     has_expiry=True,
     has_transactions=True,
     has_patterns=True,
+    topic_settings=("durability", "retain_s", "replay_s", "max_age_s", "max_bytes", "keep_last"),
 )
 REDIS: Final = Capabilities(
     scheme="redis",
@@ -182,6 +223,7 @@ REDIS: Final = Capabilities(
     has_expiry=True,
     has_dedup=True,
     has_transactions=True,
+    topic_settings=("retain_s", "replay_s", "max_age_s"),
 )
 PUBSUB: Final = Capabilities(
     scheme="pubsub",
@@ -190,29 +232,39 @@ PUBSUB: Final = Capabilities(
     qos=(1,),
     has_readers=False,
     has_expiry=True,
+    topic_settings=("retain_s", "replay_s", "max_age_s"),
+    has_last=False,
 )
 KUBEMQ: Final = Capabilities(
     scheme="kubemq",
     durability=Durability.MEMORY,
     kinds=(Kind.SHARED, Kind.MULTICAST),
     qos=(1,),
+    has_replay=False,
     has_readers=False,
     has_delay=True,
     has_expiry=True,
+    topic_settings=(),
+    has_last=False,
 )
 
 
 def check_topic_policy(
-    can: Capabilities, partitions: int, policy: TopicPolicy, kept: tuple[str, ...]
+    can: Capabilities, partitions: int, policy: TopicPolicy, besides: tuple[str, ...] = ()
 ) -> None:
-    """Raises Unsupported for a setting of a topic that a broker cannot keep."""
+    """Raises Unsupported for a setting of a topic that a broker cannot keep.
+
+    `besides` are settings that this topic may have, other than the broker's `topic_settings`.
+    """
     if partitions != 1:
         raise Unsupported(
             f"{can.scheme}: topics have one partition, not {partitions}: leave partitions at 1"
         )
     usual = TopicPolicy()
     for name in TopicPolicy.__struct_fields__:
-        is_known = name in (*kept, "dead_of") or getattr(policy, name) == getattr(usual, name)
+        is_known = name in (*can.topic_settings, *besides, "dead_of") or getattr(
+            policy, name
+        ) == getattr(usual, name)
         if not is_known:
             raise Unsupported(
                 f"topic setting {name} is not available on {can.scheme}: URLs; leave it out"

@@ -21,6 +21,7 @@ import msgspec
 from penstock.broker.asking import answer_request
 from penstock.broker.broker import Broker
 from penstock.broker.broker import Sink as BrokerSink
+from penstock.broker.epochs import take_epoch
 from penstock.broker.following import Seat, Wanted
 from penstock.broker.loop_mailbox import LoopMailbox
 from penstock.broker.mailbox import DIRECT
@@ -396,6 +397,14 @@ class EmbeddedDriver:
 
     def deliver(self) -> None:
         self.mailbox.deliver()
+
+    def auto_create_topics(self, *, is_on: bool) -> None:
+        """Whether first uses create topics, from now on and for everybody."""
+        self._broker.auto_create_topics = is_on
+
+    def take_epoch(self, publisher: bytes, at_least: int) -> int:
+        """An epoch above every one of this publisher, at once."""
+        return take_epoch(self._broker, publisher, at_least)
 
     async def ask(self, request: q.Request) -> Any:
         return await self._loop.run_in_executor(None, answer_request, self._broker, request)

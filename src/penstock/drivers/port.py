@@ -5,7 +5,7 @@ driver can do is data, in Capabilities. Answers come back on that loop, by calli
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -13,6 +13,7 @@ from penstock.batch.frame import Slice
 from penstock.vocabulary import limits
 from penstock.vocabulary.claims import Claim, Refusal, Renewal, Revoked
 from penstock.vocabulary.message import Durability, Kind
+from penstock.vocabulary.policy import TopicPolicy
 from penstock.vocabulary.records import Cause, Ranges
 from penstock.vocabulary.requests import Request
 from penstock.vocabulary.units import UnitWish
@@ -44,6 +45,14 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     has_transactions: bool = False
     has_patterns: bool = False
     """A subscription may be over a pattern of topics."""
+    has_headers: bool = True
+    """A message may have headers and a key, and need not have a body."""
+    topic_settings: tuple[str, ...] = TopicPolicy.__struct_fields__
+    """The settings of a topic that it can keep."""
+    has_last: bool = True
+    """The last message of a topic can be kept for as long as it is the last, and be looked at."""
+    partitions_usual: int = 1
+    """Partitions of a topic that nobody asked more for."""
     message_bytes_max: int = limits.BODY_BYTES_MAX
 
 
@@ -176,13 +185,17 @@ class Driver(Protocol):
         ...
 
 
+# What only some drivers have is declared apart, and nothing else is asked of a driver.
+
+
 class PatternDriver(Protocol):
-    """What a driver whose capabilities say `has_patterns` can do besides."""
+    """The rest of a driver whose capabilities say `has_patterns`."""
 
     def follow(self, wish: Wish, follower: Follower) -> Awaitable[Following]:
         """Joins a subscription over a pattern: every topic that matches now or later.
 
-        `wish.topic` is the pattern. Each topic is an attachment of its own with the whole credit.
+        `wish.topic` is the pattern. Each topic is an attachment of its own with the whole credit,
+        and lease ids of its own. Topics may join before this returns, messages come after.
         """
         ...
 
@@ -201,4 +214,13 @@ class UnitDriver(Protocol):
         An error raised here means: certainly nothing of it. A driver that tries again does so with
         the same wish, and has at most `limits.UNITS_KEPT` of them under way.
         """
+        ...
+
+
+@runtime_checkable
+class ReconnectingDriver(Protocol):
+    """The rest of a driver whose consumers come back by themselves, with what they hold."""
+
+    def reconnect(self) -> None:
+        """Leaves a connection that is silent, and makes another."""
         ...

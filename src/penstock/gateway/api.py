@@ -28,16 +28,21 @@ log = logging.getLogger("penstock.gateway")
 DATASET: Final = "/devices/dataset/"
 VERSION: Final = "0"
 JSON_TYPES: Final = ("", "application/json")
+HELD: Final = "features-held"
+"""Header of an answer about features that no broker keeps."""
 
 
 class Api:
-    """Answers requests. Everything it holds is in the broker."""
+    """Answers requests. What it knows is in the broker; features too, where that keeps them."""
 
-    def __init__(self, client: Client, datasets: dict[str, Dataset], keys: Keys | None) -> None:
+    def __init__(
+        self, client: Client, datasets: dict[str, Dataset], keys: Keys | None,
+        features: FeatureView | None = None,
+    ) -> None:  # fmt: skip
         self._client = client
         self._datasets = datasets
         self._keys = keys
-        self._features = FeatureView(client)
+        self._features = FeatureView(client) if features is None else features
 
     async def handle(self, request: Request) -> Answer:
         """The answer to a request; errors of the broker become 503."""
@@ -118,7 +123,10 @@ class Api:
             listed = asked.setdefault(name, [])
             listed += [each.strip() for each in text.split(",") if each.strip()]
         features = await self._features.change(**asked) if asked else await self._features.read()
-        return Answer(200, msgspec.to_builtins(features))
+        answer = Answer(200, msgspec.to_builtins(features))
+        if not self._features.is_kept:
+            answer.headers = {HELD: "by this gateway until it stops; the broker cannot keep them"}
+        return answer
 
 
 def _version() -> str:

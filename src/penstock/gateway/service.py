@@ -1,8 +1,10 @@
 """A running gateway: a client of a broker, topics and readers that exist, and a listener."""
 
+import asyncio
+import contextlib
 import ipaddress
 import logging
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from penstock.client.client import Client, connect
 from penstock.gateway.api import Api
@@ -10,14 +12,15 @@ from penstock.gateway.http import HttpServer
 from penstock.gateway.keys import Keys
 from penstock.pipeline.datasets import finding
 from penstock.pipeline.datasets.dataset import Dataset
-from penstock.vocabulary.errors import InvalidArgument, TopicExists, UnknownTopic, Unsupported
+from penstock.pipeline.datasets.features import FeatureView
+from penstock.pipeline.datasets.topics import REPLAY_S, ensure_topic
+from penstock.vocabulary.errors import InvalidArgument
 from penstock.vocabulary.message import Kind
 
 log = logging.getLogger("penstock.gateway")
 
 PORT: Final = 8081
 HOST: Final = "127.0.0.1"
-REPLAY_S: Final = 72 * 3600.0
 
 
 class Gateway:
@@ -43,6 +46,7 @@ class Gateway:
         self._own_client = client is None
         self._client = client if client is not None else connect(url)
         self._server: HttpServer | None = None
+        self._following: asyncio.Task[None] | None = None
         self.port = 0
 
     async def __aenter__(self) -> Self:
@@ -50,12 +54,27 @@ class Gateway:
             await self._client.open()
             for dataset in self._datasets.values():
                 await prepare(self._client, dataset)
-            self._server = HttpServer(Api(self._client, self._datasets, self._keys).handle)
+            features = await self._follow()
+            api = Api(self._client, self._datasets, self._keys, features)
+            self._server = HttpServer(api.handle)
             self.port = await self._server.start(self._host, self._asked_port)
         except BaseException:
             await self.close()
             raise
         return self
+
+    async def _follow(self) -> FeatureView:
+        """The active features, read and followed from now on."""
+        features = FeatureView(self._client)
+        self._following = asyncio.create_task(features.follow(), name="penstock-features")
+        await features.ready()
+        if not features.is_kept:
+            log.warning(
+                "%s: URLs cannot keep the last message of a topic: features that are changed here "
+                "hold for this gateway, until it stops, and for who listens to the topic",
+                self._client.capabilities.scheme,
+            )
+        return features
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -65,6 +84,11 @@ class Gateway:
         if self._server is not None:
             await self._server.close()
             self._server = None
+        if self._following is not None:
+            self._following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._following
+            self._following = None
         if self._own_client:
             await self._client.close()
 
@@ -75,14 +99,7 @@ async def prepare(client: Client, dataset: Dataset) -> None:
     The reader exists before the first reading is published, so that nothing is ever unheld. One
     that exists is left alone: opening it would fence the pipeline that uses it.
     """
-    policy: dict[str, Any] = {"replay_s": REPLAY_S, "retain_s": REPLAY_S}
-    try:
-        try:
-            await client.describe_topic(dataset.topic)
-        except UnknownTopic:
-            await client.create_topic(dataset.topic, **policy)
-    except (TopicExists, Unsupported) as error:
-        log.warning("%s", error)  # made by somebody else just now, or the broker has no policies
+    await ensure_topic(client, dataset.topic, replay_s=REPLAY_S, retain_s=REPLAY_S)
     if not client.capabilities.has_readers:
         return
     known = {each["subscription"] for each in await client.subscriptions(dataset.topic)}

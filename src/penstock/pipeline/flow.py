@@ -13,9 +13,7 @@ again, with the same ranges, features and table versions, and the result is as i
 """
 
 import asyncio
-import json
 import logging
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,16 +24,20 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 import pyarrow as pa
+from xxhash import xxh3_128_hexdigest
 
 from penstock.client.client import Client, connect
 from penstock.client.identified import Numbered
 from penstock.client.reader import Reader
-from penstock.pipeline import messages, work
+from penstock.pipeline import counting, holding, messages, work
+from penstock.pipeline.counting import Counts
+from penstock.pipeline.datasets import topics
 from penstock.pipeline.datasets.events import conflicts
 from penstock.pipeline.datasets.features import Features, FeatureView
-from penstock.pipeline.ledger import Entry, Identity, Ledger, Range, judge
+from penstock.pipeline.datasets.topics import REPLAY_S
+from penstock.pipeline.ledger import ADVICE, Entry, Ledger, Range, identity_of, judge
 from penstock.pipeline.reading import raw_of
-from penstock.pipeline.refusals import CountsDiffer
+from penstock.pipeline.refusals import CheckpointAhead
 from penstock.pipeline.repositories.choose import open_repository
 from penstock.pipeline.repositories.compaction import compact, is_due
 from penstock.pipeline.repositories.files import DataFile, write_files
@@ -43,44 +45,18 @@ from penstock.pipeline.repositories.known import Known, marks_of
 from penstock.pipeline.repositories.port import TableStorage, WriteId
 from penstock.pipeline.rewinding import rewind
 from penstock.pipeline.settings import AVAILABLE_NOW, Pipeline
-from penstock.vocabulary.errors import UnknownTopic
-from penstock.vocabulary.message import Kind
-from penstock.vocabulary.reading import PlannedRange
+from penstock.vocabulary.message import Kind, Message
 
 log = logging.getLogger("penstock.pipeline")
 
-REPLAY_S: Final = 72 * 3600.0
-"""How long a pipeline's topics keep what was read, for readers that come back."""
 PAUSE_S: Final = 0.05
 """Between two looks at a topic that had nothing new."""
-COUNTS: Final = "counts.jsonl"
+NUMBER_MAX: Final = (1 << 63) - 1
+"""The largest number of a published message."""
 T = TypeVar("T")
 
 At = Callable[[str], None]
 """Told each named moment of a batch; tests end the process there."""
-
-
-class Counts(msgspec.Struct):
-    """Where the messages of a batch went. read = stored + quarantined + duplicate."""
-
-    read: int = 0
-    stored: int = 0
-    quarantined: int = 0
-    duplicate: int = 0
-    events: int = 0
-
-    def check(self, where: str) -> None:
-        """Raises CountsDiffer unless every message is accounted for."""
-        if self.read != self.stored + self.quarantined + self.duplicate:
-            raise CountsDiffer(
-                f"{where}: {self.read} read is not {self.stored} stored + {self.quarantined} "
-                f"quarantined + {self.duplicate} duplicate; nothing more is written"
-            )
-
-    def add(self, other: "Counts") -> None:
-        """Adds the counts of another batch."""
-        for name in Counts.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class Batch(NamedTuple):
@@ -89,6 +65,8 @@ class Batch(NamedTuple):
     application: str
     entry: Entry
     raws: list[pa.RecordBatch]
+    ends: dict[int, int]
+    """Where every partition ends once it is stored, not only those it has messages of."""
 
     @property
     def write_id(self) -> WriteId:
@@ -119,44 +97,61 @@ class Subscriber:
         self._at = at
         self._features = FeatureView(client)
         self._reader: Reader | None = None
+        self._ends: dict[int, int] = {}
 
     async def start(self) -> None:
         """Opens the reader, which fences an older run, and finishes what that left undone."""
         pipeline = self._pipeline
-        await ensure_topic(self._client, pipeline.topic)
-        self._reader = await self._client.reader(
-            pipeline.topic, pipeline.subscription, owner=secrets.token_hex(8)
-        )
-        is_open = [
-            judge(self._ledger, table.root, table.last(pipeline.name))
-            for table in self._tables.values()
-        ]
         last = self._ledger.last
-        if last is None:
-            return
-        if last.batch < 0:
+        lacking = [
+            root
+            for root, table in self._tables.items()
+            if judge(self._ledger, root, table.last(pipeline.name))
+        ]
+        await ensure_topic(self._client, pipeline.topic)
+        self._reader = await holding.open_reader(
+            self._client, pipeline, holding.new_owner(pipeline), is_new=last is None
+        )
+        if last is not None and last.batch < 0:
             await self._skip_to(last.ends())
-        elif any(is_open):
+        self._ends = await self._reader.progress()
+        if last is None or last.batch < 0:
+            return
+        if lacking:
+            self._check_unreported(last, lacking)
+        await holding.check_planned(self._client, self._reader, pipeline, last.ranges)
+        if lacking:
             await self._process(last)
         else:
+            self._ends |= last.ends()
             await self._report(last)
+
+    def _check_unreported(self, last: Entry, lacking: list[str]) -> None:
+        """Refuses tables that lack a batch which was reported as stored in them."""
+        done = [at for at, start, _ in last.ranges if self._ends.get(at, 0) > start]
+        if done:
+            raise CheckpointAhead(
+                f"table {', '.join(lacking)} lacks batch {last.batch} of "
+                f"{self._ledger.application!r}, which was stored: the broker was told so. Put the "
+                f"table back, or {ADVICE}"
+            )
 
     async def once(self) -> bool:
         """Processes one batch; False when there is nothing new."""
         assert self._reader is not None
         await self._features.read()
-        planned = await self._reader.planned()
-        if not planned:
-            planned = await self._reader.plan(
-                self._pipeline.settings.max_rows_per_batch,
-                self._pipeline.settings.max_bytes_per_batch,
-            )
+        settings = self._pipeline.settings
+        # From the progress on: an older plan may hold more than a batch takes, and where numbers
+        # have gaps only the broker knows how many messages lie between two of them.
+        planned = await self._reader.plan(
+            settings.max_rows_per_batch, settings.max_bytes_per_batch,
+            after=await self._reader.progress(),
+        )  # fmt: skip
         if not planned:
             return False
         self._at("range planned")
         entry = Entry(
-            self._ledger.epoch, self._ledger.next_batch(),
-            list(first_of(planned, self._pipeline.settings.max_rows_per_batch)),
+            self._ledger.epoch, self._ledger.next_batch(), list(planned),
             {
                 "version": self._features.version,
                 "active": msgspec.to_builtins(self._features.features),
@@ -175,7 +170,9 @@ class Subscriber:
             async for batch in self._reader.batches(partition, start, end):
                 raws += raw_of(batch)
         self._at("range read")
-        await self._listen(Batch(f"{self._pipeline.name}/{entry.epoch}", entry, raws))
+        ends = self._ends | entry.ends()
+        await self._listen(Batch(f"{self._pipeline.name}/{entry.epoch}", entry, raws, ends))
+        self._ends = ends
         await self._report(entry)
         self._at("progress reported")
 
@@ -190,6 +187,7 @@ class Subscriber:
     async def _skip_to(self, ends: dict[int, int]) -> None:
         """A new epoch: what lies before these offsets is in the tables, and nothing else is."""
         assert self._reader is not None
+        await holding.check_ends(self._client, self._pipeline, ends)
         self._reader = await rewind(self._client, self._reader, ends)
         progress = await self._reader.progress()
         if any(progress.get(at, 0) < end for at, end in ends.items()):
@@ -197,17 +195,6 @@ class Subscriber:
             await self._reader.commit(
                 {at: end for at, end in ends.items() if progress.get(at, 0) < end}
             )
-
-
-def first_of(planned: Iterable[PlannedRange], rows: int) -> list[PlannedRange]:
-    """As much of the planned ranges as one batch takes; at least one message."""
-    found: list[PlannedRange] = []
-    for partition, start, end in planned:
-        if rows <= 0:
-            break
-        found.append(PlannedRange(partition, start, min(end, start + rows)))
-        rows -= found[-1].end - start
-    return found
 
 
 # -- Consumer ---------------------------------------------------------------------------------
@@ -243,10 +230,8 @@ class Consumer:
 
     async def _open(self) -> None:
         pipeline = self.pipeline
-        folders = pipeline.folders()
-        identity = Identity(pipeline.name, pipeline.source, folders)
-        self._ledger = Ledger(Path(pipeline.checkpoint), identity)
-        for url, folder in zip(pipeline.repositories, folders, strict=True):
+        self._ledger = Ledger(Path(pipeline.checkpoint), identity_of(pipeline))
+        for url, folder in zip(pipeline.repositories, pipeline.folders(), strict=True):
             self._tables[folder] = open_repository(url, pipeline.table, pipeline.dataset)
         await self._client.open()
         publisher = Publisher(self._client, pipeline, self._ledger.epoch)
@@ -295,19 +280,7 @@ class Consumer:
         counts = await self.producer.produce(batch, checked)
         self.counts.add(counts)
         self.batches += 1
-        self._export(batch, counts)
         return counts
-
-    def _export(self, batch: Batch, counts: Counts) -> None:
-        """Writes the counts of a batch where `pipeline status` finds them."""
-        line = {
-            "application": batch.application, "batch": batch.entry.batch,
-            **msgspec.to_builtins(counts),
-        }  # fmt: skip
-        with (Path(self.pipeline.checkpoint) / COUNTS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        if batch.features.has_logging:
-            log.info("pipeline %s: %s", self.pipeline.name, line)
 
 
 # -- Producer ---------------------------------------------------------------------------------
@@ -328,23 +301,39 @@ class Producer:
     async def produce(self, batch: Batch, checked: work.Checked) -> Counts:
         """Transforms, stores and publishes a batch. Raises CountsDiffer, StorageError."""
         made = await in_thread(work.make, self._pipeline.dataset, checked.good)
+        # A table that has the batch is left alone: its files may have been merged since.
+        missing = {
+            root: table
+            for root, table in self._tables.items()
+            if not table.is_committed(batch.write_id)
+        }
+        is_first = len(missing) == len(self._tables)  # else a run before this one published
         first: Counts | None = None
-        for root, table in self._tables.items():
+        for root, table in missing.items():
             counts, new, found = await in_thread(self._sift, root, table, batch, checked, made)
             counts.check(f"batch {batch.entry.batch} of {batch.application}, table {root}")
-            added = await in_thread(self._write, root, table, batch, new, made)
+            added = await in_thread(self._write, root, table, new, made)
             self._at("files written")
             if first is None:
                 first = counts
                 first.events = len(found)
-                await self._publisher.publish(checked.quarantined, found, new, batch.entry.ranges)
-                self._at("published")
-            source = {"topic": self._pipeline.topic, "ends": _ends(batch.entry)}
+                if is_first:
+                    ranges = batch.entry.ranges
+                    await self._publisher.publish(checked.quarantined, found, new, ranges)
+                    self._at("published")
+                    self._note(batch, first)
+            ends = {str(at): end for at, end in sorted(batch.ends.items())}
+            source = {"topic": self._pipeline.topic, "ends": ends}
             await in_thread(table.commit, added, batch.write_id, source)
             self._at("table committed")
             await in_thread(self._compact, table)
-        assert first is not None
-        return first
+        return first or Counts()
+
+    def _note(self, batch: Batch, counts: Counts) -> None:
+        """Writes the counts of a batch down, before any table has it."""
+        line = counting.note(Path(self._pipeline.checkpoint), batch.write_id, counts)
+        if batch.features.has_logging:
+            log.info("pipeline %s: %s", self._pipeline.name, line)
 
     def _sift(
         self, root: str, table: TableStorage, batch: Batch, checked: work.Checked, made: work.Made
@@ -364,11 +353,9 @@ class Producer:
         return counts, new, found
 
     def _write(
-        self, root: str, table: TableStorage, batch: Batch, new: pa.Table, made: work.Made
+        self, root: str, table: TableStorage, new: pa.Table, made: work.Made
     ) -> list[DataFile]:
-        """Writes the files of a batch, unless they are part of the table already."""
-        if table.is_committed(batch.write_id):
-            return []
+        """Writes the files of a batch."""
         dataset = self._pipeline.dataset
         rows = new.select(dataset.schema.names)
         added = write_files(table.root, table.staging(), dataset, rows)
@@ -393,15 +380,15 @@ def about_new(found: pa.Table, rows: pa.Table, is_old: Any) -> pa.Table:
     return found.join(old, ["_partition", "_offset"], join_type="left anti")
 
 
-def _ends(entry: Entry) -> dict[str, int]:
-    return {str(partition): end for partition, end in entry.ends().items()}
-
-
 # -- Publisher --------------------------------------------------------------------------------
 
 
 class Publisher:
-    """Sends what a pipeline has to say, numbered by source offset: exact on our own broker."""
+    """Sends what a pipeline has to say, numbered by source offset: exact on our own broker.
+
+    A broker whose offsets are too large for that (Redis: a time and a count) gets ids made of them,
+    which it remembers for a while: at least once.
+    """
 
     def __init__(self, client: Client, pipeline: Pipeline, epoch: int) -> None:
         self._client = client
@@ -443,12 +430,21 @@ class Publisher:
             self._topics.add(topic)
         numbered.sort(key=lambda each: (each[0], each[1][0]))
         for partition, group in groupby(numbered, key=lambda each: each[0]):
-            publisher = Numbered(
-                self._client, topic, partition,
-                publisher=f"{self._pipeline.name}/{stage}/{partition}", epoch=self._epoch,
-            )  # fmt: skip
+            name = f"{self._pipeline.name}/{stage}/{partition}"
             said = [message for _, (_, message) in group]
-            await publisher.publish_run(messages.number(self._starts[partition]), said)
+            first = messages.number(self._starts[partition])
+            if first > NUMBER_MAX:
+                named = identified(f"{name}/{self._epoch}/{first}", said)
+                await self._client.publish_many(topic, named)
+                continue
+            publisher = Numbered(self._client, topic, partition, publisher=name, epoch=self._epoch)
+            await publisher.publish_run(first, said)
+
+
+def identified(run: str, said: Iterable[Message]) -> list[Message]:
+    """The messages of a run, each with an id that it has again when the run is repeated."""
+    mark = xxh3_128_hexdigest(run.encode())
+    return [msgspec.structs.replace(message, id=f"{mark}/{at}") for at, message in enumerate(said)]
 
 
 _thread: Final = ThreadPoolExecutor(1, "penstock-pipeline")
@@ -463,11 +459,11 @@ async def in_thread(call: Callable[..., T], *given: Any, **options: Any) -> T:
 
 
 async def ensure_topic(client: Client, topic: str, retain_s: float | None = REPLAY_S) -> None:
-    """Creates a topic of a pipeline when it is missing, with its days of replay."""
-    try:
-        await client.describe_topic(topic)
-    except UnknownTopic:
-        await client.create_topic(topic, replay_s=REPLAY_S, retain_s=retain_s)
+    """Creates a topic of a pipeline when it is missing, with its days of replay.
+
+    A broker that cannot keep them for so long makes it as it can.
+    """
+    await topics.ensure_topic(client, topic, replay_s=REPLAY_S, retain_s=retain_s)
 
 
 async def ensure_quarantine(client: Client, pipeline: Pipeline) -> str:

@@ -24,7 +24,8 @@ from penstock.pipeline.refusals import (
 )
 from penstock.pipeline.repositories.locking import FolderLock
 from penstock.pipeline.repositories.port import Committed
-from penstock.pipeline.repositories.syncing import make_folder, sync_file, write_whole
+from penstock.pipeline.repositories.syncing import sync_file, write_whole
+from penstock.pipeline.settings import Pipeline
 from penstock.vocabulary.errors import StorageError
 
 NAME: Final = "ledger.jsonl"
@@ -33,6 +34,8 @@ LOCK: Final = "pipeline.lock"
 LINES_MAX: Final = 10_000
 """Lines after which all but the last few are dropped when the ledger is opened."""
 LINES_KEPT: Final = 100
+
+ADVICE: Final = "open a new epoch with `penstock pipeline resume --from-table`"
 
 Range = tuple[int, int, int]
 """Partition, start, end."""
@@ -43,7 +46,13 @@ class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pipeline: str
     source: str
+    """Address and topic, without credentials and options."""
     tables: list[str]
+
+
+def identity_of(pipeline: Pipeline) -> Identity:
+    """What is written into the checkpoint of a pipeline."""
+    return Identity(pipeline.name, _place(pipeline.source), pipeline.folders())
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,22 +72,23 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Ledger:
     """The ledger in a checkpoint folder, locked for this run.
 
+    Whose checkpoint it is is written with the first entry: a run that is refused leaves no trace.
+    Without `is_made` a folder that is missing stays so until then.
     Raises PipelineRunning, CheckpointForeign, StorageError.
     """
 
-    def __init__(self, folder: Path, identity: Identity) -> None:
+    def __init__(self, folder: Path, identity: Identity, *, is_made: bool = True) -> None:
         self._folder = folder
+        self._identity = identity
         self.pipeline = identity.pipeline
-        self._lock = FolderLock(
-            folder, LOCK, PipelineRunning,
-            f"pipeline {identity.pipeline!r} is running already with checkpoint {folder}; stop "
-            "that run first",
-        )  # fmt: skip
+        self._lock: FolderLock | None = None
+        if is_made or folder.exists():
+            self._lock = _locked(folder, self.pipeline)
         try:
-            self._check_identity(identity)
+            self._is_claimed = self._check_identity(identity)
             self.entries = self._load()
         except BaseException:
-            self._lock.close()
+            self.close()
             raise
 
     @property
@@ -111,8 +121,7 @@ class Ledger:
                     raise RangesDiffer(
                         f"batch {entry.batch} of {self.pipeline}/{entry.epoch} has the ranges "
                         f"{entry.ranges} and had {known.ranges}: the checkpoint is not the one "
-                        "this ledger was written with. Put the right one back, or open a new "
-                        "epoch with `penstock pipeline resume --from-table`"
+                        f"this ledger was written with. Put the right one back, or {ADVICE}"
                     )
                 return
         self._append(entry)
@@ -124,24 +133,17 @@ class Ledger:
 
     def close(self) -> None:
         """Lets go of the checkpoint. Doing so twice is harmless."""
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
-    def _check_identity(self, identity: Identity) -> None:
-        path = self._folder / IDENTITY
-        try:
-            found = msgspec.json.decode(path.read_bytes(), type=Identity)
-        except FileNotFoundError:
-            make_folder(self._folder)
-            write_whole(path, msgspec.json.encode(identity))
-            return
-        except msgspec.MsgspecError as error:
-            raise StorageError(f"{path} does not say whose checkpoint this is: {error}") from error
-        if found != identity:
-            raise CheckpointForeign(
-                f"checkpoint {self._folder} belongs to pipeline {found.pipeline!r}, from "
-                f"{found.source} to {', '.join(found.tables)}; this is {identity.pipeline!r}, from "
-                f"{identity.source} to {', '.join(identity.tables)}. Give each pipeline its own"
-            )
+    def _check_identity(self, identity: Identity) -> bool:
+        """True when the folder says that it is this pipeline's, False when it says nothing yet."""
+        found = _identity_in(self._folder)
+        if found is None:
+            return False
+        if msgspec.structs.replace(found, source=_place(found.source)) != identity:
+            raise _foreign(self._folder, found, identity)
+        return True
 
     def _load(self) -> list[Entry]:
         path = self._folder / NAME
@@ -157,12 +159,12 @@ class Ledger:
             data = _opened(line)
             if data is None:
                 if any(_opened(each) is not None for each in lines[number + 1 :]):
-                    raise StorageError(
-                        f"{path}: line {number + 1} is damaged; put the file back from a copy, or "
-                        "open a new epoch with `penstock pipeline resume --from-table`"
-                    )
+                    raise _damaged(path, number)
                 break  # the line that was being written when the power went
-            entries.append(msgspec.json.decode(data, type=Entry))
+            try:
+                entries.append(msgspec.json.decode(data, type=Entry))
+            except msgspec.MsgspecError as error:
+                raise _damaged(path, number) from error
             good += len(line) + 1
         if good != path.stat().st_size or len(entries) > LINES_MAX:
             entries = entries[-LINES_KEPT:] if len(entries) > LINES_MAX else entries
@@ -170,6 +172,11 @@ class Ledger:
         return entries
 
     def _append(self, entry: Entry) -> None:
+        if self._lock is None:
+            self._lock = _locked(self._folder, self.pipeline)
+        if not self._is_claimed:
+            write_whole(self._folder / IDENTITY, msgspec.json.encode(self._identity))
+            self._is_claimed = True
         path = self._folder / NAME
         is_new = not path.exists()
         with path.open("ab") as file:
@@ -185,14 +192,13 @@ def judge(ledger: Ledger, table: str, committed: Mapping[int, Committed]) -> boo
 
     Raises CheckpointMissing, CheckpointBehind, CheckpointAhead.
     """
-    advice = "open a new epoch with `penstock pipeline resume --from-table`"
     last = ledger.last
     if last is None:
         if committed:
             raise CheckpointMissing(
                 f"table {table} holds batches of pipeline {ledger.pipeline!r} up to epoch "
                 f"{max(committed)}, batch {committed[max(committed)].batch}, and the checkpoint "
-                f"knows none. Put the checkpoint back, or {advice}"
+                f"knows none. Put the checkpoint back, or {ADVICE}"
             )
         return False
     newest = max(committed, default=last.epoch)
@@ -201,14 +207,112 @@ def judge(ledger: Ledger, table: str, committed: Mapping[int, Committed]) -> boo
         raise CheckpointBehind(
             f"table {table} holds epoch {newest}, batch {committed[newest].batch} of pipeline "
             f"{ledger.pipeline!r}; the checkpoint is at epoch {last.epoch}, batch {last.batch}. "
-            f"Put the newer checkpoint back, or {advice}"
+            f"Put the newer checkpoint back, or {ADVICE}"
         )
     if stored < last.batch - 1:
         raise CheckpointAhead(
             f"table {table} holds batches of {ledger.application!r} up to {stored}, and the "
-            f"checkpoint says that {last.batch - 1} is stored. Put the table back, or {advice}"
+            f"checkpoint says that {last.batch - 1} is stored. Put the table back, or {ADVICE}"
         )
     return stored < last.batch
+
+
+# -- checkpoints that cannot be used ------------------------------------------------------------
+
+
+def set_aside(folder: Path, pipeline: str) -> Path:
+    """Renames a checkpoint that cannot be used; where it is kept. Raises PipelineRunning."""
+    lock = _locked(folder, pipeline)
+    try:
+        number = 1
+        while (place := folder.with_name(f"{folder.name}.aside-{number}")).exists():
+            number += 1
+        folder.rename(place)
+        sync_file(place.parent)
+    finally:
+        lock.close()
+    return place
+
+
+def epoch_in(folder: Path, pipeline: str) -> int:
+    """The newest epoch a checkpoint of this pipeline knows, damaged or not; 0 when it is not its.
+
+    A new epoch must have a number that was never used: the broker knows what was published by it.
+    """
+    try:
+        found = _identity_in(folder)
+    except StorageError:
+        found = None
+    if found is not None and found.pipeline != pipeline:
+        return 0
+    epochs = [int(each.name) for each in (folder / "spark").glob("[0-9]*") if each.name.isdecimal()]
+    path = folder / NAME
+    for line in path.read_bytes().split(b"\n") if path.exists() else ():
+        try:
+            epochs.append(msgspec.json.decode(_opened(line) or b"", type=Entry).epoch)
+        except msgspec.MsgspecError:
+            continue
+    return max(epochs, default=0)
+
+
+def _locked(folder: Path, pipeline: str) -> FolderLock:
+    return FolderLock(
+        folder, LOCK, PipelineRunning,
+        f"pipeline {pipeline!r} is running already with checkpoint {folder}; stop that run first",
+    )  # fmt: skip
+
+
+def _identity_in(folder: Path) -> Identity | None:
+    path = folder / IDENTITY
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Identity)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise StorageError(
+            f"{path} does not say whose checkpoint this is: {error}. Put it back from a copy, or "
+            f"{ADVICE}, which sets this checkpoint aside"
+        ) from error
+
+
+def _foreign(folder: Path, found: Identity, given: Identity) -> CheckpointForeign:
+    """The refusal, with what differs and what to do about that."""
+    start = f"checkpoint {folder} belongs to pipeline {found.pipeline!r}"
+    old, new = _place(found.source), given.source
+    if found.pipeline != given.pipeline:
+        return CheckpointForeign(
+            f"{start}, from {old} to {', '.join(found.tables)}; this is {given.pipeline!r}, from "
+            f"{new} to {', '.join(given.tables)}. Give each pipeline its own; if this one was put "
+            f"in the place of another, {ADVICE}, which sets it aside"
+        )
+    if old != new and old.rpartition("/")[2] == new.rpartition("/")[2]:
+        return CheckpointForeign(
+            f"{start} with the source {old}, and its source is now {new}: the topic has the same "
+            "name, its address is another. Put the old address back; or, if it is the same topic, "
+            f"{ADVICE}; or, if it is another, give it another checkpoint and table"
+        )
+    if old != new:
+        return CheckpointForeign(
+            f"{start} with the source {old}, and its source is now {new}, another topic. Put the "
+            "old one back, or give the new one a pipeline, checkpoint and table of its own"
+        )
+    return CheckpointForeign(
+        f"{start} with the tables {', '.join(found.tables)}, and they are now "
+        f"{', '.join(given.tables)}. Put the old ones back; or, if they were moved, {ADVICE}; or, "
+        "if they are new, give the pipeline another checkpoint and subscription"
+    )
+
+
+def _damaged(path: Path, number: int) -> StorageError:
+    return StorageError(
+        f"{path}: line {number + 1} is damaged; put the file back from a copy, or {ADVICE}, which "
+        "sets this checkpoint aside"
+    )
+
+
+def _place(source: str) -> str:
+    """A source without its options, which may change and may hold secrets."""
+    return source.partition("?")[0]
 
 
 def _line(entry: Entry) -> bytes:

@@ -1,7 +1,9 @@
 """What an operator does with a pipeline beside running it: look, resume, compact, replay."""
 
 import json
+import logging
 import secrets
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -9,18 +11,21 @@ import msgspec
 
 from penstock.client.client import Client
 from penstock.client.identified import Numbered
-from penstock.pipeline import messages
-from penstock.pipeline.flow import COUNTS, Counts, ensure_quarantine, ensure_topic
-from penstock.pipeline.ledger import Identity, Ledger, judge
+from penstock.pipeline import counting, messages
+from penstock.pipeline.counting import Counts
+from penstock.pipeline.flow import ensure_quarantine, ensure_topic
+from penstock.pipeline.ledger import Ledger, epoch_in, identity_of, judge, set_aside
 from penstock.pipeline.mending import Fix, mended
-from penstock.pipeline.refusals import PipelineRefused
-from penstock.pipeline.repositories.choose import open_repository
+from penstock.pipeline.refusals import CheckpointForeign, PipelineRefused
+from penstock.pipeline.repositories.choose import has_table, open_repository
 from penstock.pipeline.repositories.compaction import Compacted, compact
 from penstock.pipeline.repositories.delta import DeltaStorage
-from penstock.pipeline.repositories.port import TableStorage
+from penstock.pipeline.repositories.port import Committed, TableStorage
 from penstock.pipeline.settings import Pipeline
-from penstock.vocabulary.errors import UnknownTopic
+from penstock.vocabulary.errors import StorageError, UnknownTopic
 from penstock.vocabulary.message import Message
+
+log = logging.getLogger("penstock.pipeline")
 
 
 class Status(msgspec.Struct):
@@ -40,40 +45,42 @@ class Status(msgspec.Struct):
     """Over all batches that were counted."""
 
 
+def opened_tables(pipeline: Pipeline, stack: ExitStack) -> dict[str, TableStorage | None]:
+    """The tables of a pipeline by their folders; None for one that does not exist yet."""
+    found: dict[str, TableStorage | None] = {}
+    for url, folder in zip(pipeline.repositories, pipeline.folders(), strict=True):
+        found[folder] = None
+        if has_table(url, pipeline.table):
+            table = open_repository(url, pipeline.table, pipeline.dataset)
+            stack.callback(table.close)
+            found[folder] = table
+    return found
+
+
 class Opened:
-    """The checkpoint and the tables of a pipeline that does not run. A context manager."""
+    """The checkpoint and the tables of a pipeline that does not run; what is missing stays so."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
-        self.tables: dict[str, TableStorage] = {}
-        folders = pipeline.folders()
-        identity = Identity(pipeline.name, pipeline.source, folders)
-        self.ledger = Ledger(Path(pipeline.checkpoint), identity)
-        try:
-            for url, folder in zip(pipeline.repositories, folders, strict=True):
-                self.tables[folder] = open_repository(url, pipeline.table, pipeline.dataset)
-        except BaseException:
-            self.close()
-            raise
+        with ExitStack() as stack:
+            folder = Path(pipeline.checkpoint)
+            self.ledger = Ledger(folder, identity_of(pipeline), is_made=False)
+            stack.callback(self.ledger.close)
+            self.tables = opened_tables(pipeline, stack)
+            self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Lets go of everything."""
-        for table in self.tables.values():
-            table.close()
-        self.ledger.close()
+        self._stack.close()
 
     def unfinished(self) -> list[str]:
         """The tables that lack the newest batch. Raises a refusal where they do not fit."""
         return [
             root
             for root, table in self.tables.items()
-            if judge(self.ledger, root, table.last(self.pipeline.name))
+            if judge(self.ledger, root, {} if table is None else table.last(self.pipeline.name))
         ]
 
 
@@ -92,7 +99,7 @@ def looked(pipeline: Pipeline, lag: int | None) -> Status:
             -1 if last is None else last.batch,
             not opened.unfinished(),
             {
-                root: sum(each.rows for each in table.files())
+                root: 0 if table is None else sum(each.rows for each in table.files())
                 for root, table in opened.tables.items()
             },
             lag,
@@ -102,22 +109,7 @@ def looked(pipeline: Pipeline, lag: int | None) -> Status:
 
 def counted(pipeline: Pipeline) -> Counts:
     """The sum over all batches; one that was done twice counts once."""
-    total = Counts()
-    seen: dict[tuple[str, int], Counts] = {}
-    try:
-        text = (Path(pipeline.checkpoint) / COUNTS).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return total
-    for line in text.splitlines():
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue  # the line that was being written when the process ended
-        key = (found.pop("application"), found.pop("batch"))
-        seen[key] = msgspec.convert(found, Counts)
-    for counts in seen.values():
-        total.add(counts)
-    return total
+    return counting.counted(Path(pipeline.checkpoint))
 
 
 async def _lag(pipeline: Pipeline, client: Client) -> int | None:
@@ -134,39 +126,83 @@ async def _lag(pipeline: Pipeline, client: Client) -> int | None:
 def resume(pipeline: Pipeline) -> dict[int, int]:
     """Opens a new epoch where the tables end; returns where that is.
 
+    A checkpoint that is damaged or another's is renamed, kept, and named in the log.
     Raises PipelineRefused when tables have ended at different places, or hold nothing.
     """
-    with Opened(pipeline) as opened:
-        ends: set[str] = set()
-        epoch = opened.ledger.epoch
-        for table in opened.tables.values():
-            committed = table.last(pipeline.name)
-            if not committed:
-                raise PipelineRefused(
-                    f"table {table.root} holds nothing of pipeline {pipeline.name!r}: there is no "
-                    "end to resume from. Run it with an empty checkpoint instead"
-                )
-            newest = max(committed)
-            epoch = max(epoch, newest)
-            found = _all_ends(table, pipeline.name)
-            ends.add(json.dumps(found, sort_keys=True))
-        if len(ends) > 1:
-            raise PipelineRefused(
-                f"the tables of pipeline {pipeline.name!r} end at different places: "
-                f"{', '.join(sorted(ends))}. Resume with one repository, then fill the other"
-            )
-        start = {int(at): end for at, end in json.loads(ends.pop()).items()}
-        opened.ledger.open_epoch(start, epoch + 1)
+    folder, identity = Path(pipeline.checkpoint), identity_of(pipeline)
+    with ExitStack() as stack:
+        ledger: Ledger | None = None
+        try:
+            ledger = Ledger(folder, identity, is_made=False)
+            stack.callback(ledger.close)
+            epoch = ledger.epoch
+        except (CheckpointForeign, StorageError) as error:
+            log.info("%s", error)
+            epoch = epoch_in(folder, pipeline.name)
+        stored = _stored(pipeline, stack)
+        start = _end(pipeline, stored)
+        batches = {
+            each: min(committed[each].batch for committed in stored.values())
+            for each in set.intersection(*map(set, stored.values()))
+        }
+        source = folder
+        if ledger is None:
+            source = set_aside(folder, pipeline.name)
+            log.warning("the checkpoint %s could not be used; it is kept in %s", folder, source)
+            ledger = Ledger(folder, identity)
+            stack.callback(ledger.close)
+        newest = max(max(committed) for committed in stored.values())
+        counting.keep(source, folder, pipeline.name, batches)
+        ledger.open_epoch(start, max(epoch, newest) + 1)
         return start
 
 
-def _all_ends(table: TableStorage, pipeline: str) -> dict[str, int]:
-    """The farthest end of each partition over all epochs."""
-    found: dict[str, int] = {}
-    for committed in table.last(pipeline).values():
-        for partition, end in committed.source.get("ends", {}).items():
-            found[partition] = max(end, found.get(partition, 0))
+def _stored(pipeline: Pipeline, stack: ExitStack) -> dict[str, dict[int, Committed]]:
+    """What each table holds of a pipeline. Raises PipelineRefused for one that holds nothing."""
+    found: dict[str, dict[int, Committed]] = {}
+    for root, table in opened_tables(pipeline, stack).items():
+        found[root] = {} if table is None else table.last(pipeline.name)
+        if not found[root]:
+            raise PipelineRefused(
+                f"table {root} holds nothing of pipeline {pipeline.name!r}: there is no end to "
+                "resume from. Run it with an empty checkpoint instead"
+            )
     return found
+
+
+def _end(pipeline: Pipeline, stored: dict[str, dict[int, Committed]]) -> dict[int, int]:
+    """The farthest end of each partition over all epochs, which is the same in all tables."""
+    ends: dict[str, dict[int, int]] = {}
+    for root, committed in stored.items():
+        ends[root] = {}
+        for epoch, each in sorted(committed.items()):
+            _check_source(pipeline, root, epoch, each)
+            for partition, end in each.source["ends"].items():
+                ends[root][int(partition)] = max(end, ends[root].get(int(partition), 0))
+    shown = {json.dumps(each, sort_keys=True) for each in ends.values()}
+    if len(shown) > 1:
+        raise PipelineRefused(
+            f"the tables of pipeline {pipeline.name!r} end at different places: "
+            f"{', '.join(sorted(shown))}. Resume with one repository, then fill the other"
+        )
+    return next(iter(ends.values()))
+
+
+def _check_source(pipeline: Pipeline, root: str, epoch: int, committed: Committed) -> None:
+    """Refuses offsets that are not known, or of another topic."""
+    if "ends" not in committed.source:
+        raise PipelineRefused(
+            f"table {root} holds epoch {epoch}, batch {committed.batch} of pipeline "
+            f"{pipeline.name!r}, and its log does not say any more where that ended: there is no "
+            "end to resume from. Put the checkpoint back from a copy"
+        )
+    topic = committed.source.get("topic", pipeline.topic)
+    if topic != pipeline.topic:
+        raise PipelineRefused(
+            f"table {root} holds readings of topic {topic!r}, and pipeline {pipeline.name!r} reads "
+            f"{pipeline.topic!r}, where its offsets mean nothing. Put the source back, or give the "
+            "new topic a pipeline, checkpoint and table of its own"
+        )
 
 
 def compact_tables(pipeline: Pipeline, vacuum_hours: int | None = None) -> dict[str, Compacted]:
@@ -183,6 +219,9 @@ def compact_tables(pipeline: Pipeline, vacuum_hours: int | None = None) -> dict[
         target = pipeline.settings.compact_target_mb * 1024 * 1024
         found: dict[str, Compacted] = {}
         for root, table in opened.tables.items():
+            if table is None:
+                found[root] = Compacted(0, 0, 0, 0)
+                continue
             done = compact(table, target)
             if vacuum_hours is not None and isinstance(table, DeltaStorage):
                 done = done._replace(vacuumed=table.vacuum(vacuum_hours))

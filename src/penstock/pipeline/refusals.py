@@ -69,6 +69,18 @@ class FixFailed(PipelineRefused):
     code = "fix-failed"
 
 
+class SourceDiffers(PipelineRefused):
+    """The topic does not hold what comes after the checkpoint: it was trimmed or replaced."""
+
+    code = "source-differs"
+
+
+class ReaderTaken(PipelineRefused):
+    """The subscription is the reader of another pipeline."""
+
+    code = "reader-taken"
+
+
 class CountsDiffer(PenstockError):
     """Read is not stored + quarantined + duplicate: rows would be lost or made up."""
 

@@ -23,7 +23,9 @@ async def rewind(client: Any, reader: Reader, ends: dict[int, int]) -> Reader:
         held = await guard.progress()
         if _is_beyond(held, ends):
             gone = ", ".join(
-                f"{at}:{end} to {at}:{held[at]}" for at, end in ends.items() if held[at] > end
+                f"{at}:{ends.get(at, 0)} to {at}:{low}"
+                for at, low in held.items()
+                if low > ends.get(at, 0)
             )
             raise PipelineRefused(
                 f"topic {topic!r} no longer holds {gone}, which the tables lack: put a newer copy "
@@ -37,4 +39,5 @@ async def rewind(client: Any, reader: Reader, ends: dict[int, int]) -> Reader:
 
 
 def _is_beyond(progress: dict[int, int], ends: dict[int, int]) -> bool:
-    return any(progress.get(at, 0) > end for at, end in ends.items())
+    """A partition without an end is one that the table knows nothing of."""
+    return any(done > ends.get(at, 0) for at, done in progress.items())

@@ -233,9 +233,18 @@ def _said(error: msgspec.ValidationError, kind: Any = Table) -> str:
 
 
 def _check_apart(path: str, pipelines: list[Pipeline]) -> None:
-    """Two pipelines of a file never share a checkpoint or a table."""
+    """Two pipelines of a file never share a checkpoint, a table or a reader."""
     seen: dict[str, str] = {}
+    readers: dict[tuple[str, str], str] = {}
     for each in pipelines:
+        reader = (each.source.partition("?")[0], each.subscription)
+        if reader in readers:
+            raise BadPipelineFile(
+                f"{path}: [pipeline.{readers[reader]}] and [pipeline.{each.name}] both read "
+                f"{reader[0]} as {each.subscription!r}: each would get a part. Give one of them "
+                "another key subscription"
+            )
+        readers[reader] = each.name
         for place in (each.checkpoint, *each.folders()):
             key = str(Path(place).resolve())
             if key in seen:

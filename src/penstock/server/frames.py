@@ -22,7 +22,7 @@ from penstock.server.rounds import Complaints, Rounds
 from penstock.wire import frames
 from penstock.wire.frames import Type
 from penstock.wire.frames_claims import encode_count
-from penstock.wire.frames_hello import Abilities, Welcome
+from penstock.wire.frames_hello import UNIT_MAPS, Abilities, Welcome
 
 log = logging.getLogger("penstock.server")
 
@@ -174,6 +174,7 @@ class FramesListener:
             reattach_s=self._reattach_s or broker.reattach_ms / 1000,
             abilities=Abilities(durability=broker.durability),
             limits={"attachments_max": can.attachments_max, "asks_max": can.asks_max},
+            features=[UNIT_MAPS],
         )
 
     def tell_time(self) -> None:

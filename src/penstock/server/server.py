@@ -90,6 +90,7 @@ class Server:
         except BaseException:
             await self._end_waiting()
             raise
+        self.broker.auto_create_topics = self.settings.serve.auto_create_topics
         return self.broker
 
     async def start(self, unix: socket.socket | None = None, path: str = "") -> None:
@@ -169,6 +170,8 @@ class Server:
                 listener.language = Language(fresh.lines.commands)
             elif isinstance(listener, HttpListener):
                 listener.settings = fresh.http
+        if self.broker is not None:
+            self.broker.auto_create_topics = fresh.serve.auto_create_topics
         self.settings = fresh
         return changed, [name for name in names if name in FIXED]
 

@@ -35,6 +35,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a stop waits for consumers to finish what they have."""
     reattach_s: Seconds = 5.0
     """After an unclean stop, how long deliveries wait for consumers to come back."""
+    auto_create_topics: bool = True
+    """The first publish or subscribe to a topic creates it; otherwise only being told to does."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
 

@@ -286,6 +286,11 @@ class StaleMap(Unavailable):
         """How many partitions the topic has now."""
         return int(self.details.get("partitions", 0))
 
+    @property
+    def topic(self) -> str:
+        """The topic that grew; empty where only one can be meant."""
+        return str(self.details.get("topic", ""))
+
 
 # -- the store ---------------------------------------------------------------------------------
 

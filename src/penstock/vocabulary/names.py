@@ -50,14 +50,20 @@ def check_member(topic: str, subscription: str, consumer: str) -> str:
     if MEMBER_MARK in consumer:
         raise InvalidName(f"consumer {consumer!r} of a multicast subscription contains '@'")
     name = f"{subscription}{MEMBER_MARK}{consumer}"
-    try:
-        check_topic(dead_topic(topic, name), reserved=True)
-    except InvalidName as error:
-        raise InvalidName(
-            f"consumer {consumer!r} cannot have a dead-letter topic: {error.text}; choose another "
-            "or shorter name"
-        ) from error
+    check_dead(topic, name, f"consumer {consumer!r}")
     return name
+
+
+def check_dead(topic: str, subscription: str, who: str = "") -> None:
+    """Raises InvalidName when this subscription's dead-letter topic could not be named."""
+    try:
+        check_topic(dead_topic(topic, subscription), reserved=True)
+    except InvalidName as error:
+        who = who or f"subscription {subscription!r} on topic {topic!r}"
+        raise InvalidName(
+            f"{who} cannot have a dead-letter topic, named '<topic>{DEAD_MARK}<subscription>': "
+            f"{error.text}; choose another or shorter name"
+        ) from error
 
 
 def check_pattern_text(text: str) -> str:

@@ -222,6 +222,13 @@ class EndBackup(msgspec.Struct, frozen=True):
     backup: str
 
 
+class TakeEpoch(msgspec.Struct, frozen=True):
+    """An int: an epoch of this publisher, at least this one and above every one taken before."""
+
+    publisher: bytes
+    at_least: int
+
+
 Request = (
     CreateTopic
     | AlterTopic
@@ -249,4 +256,5 @@ Request = (
     | BeginBackup
     | ReadBackup
     | EndBackup
+    | TakeEpoch
 )

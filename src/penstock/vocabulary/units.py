@@ -14,6 +14,8 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     count: int
     epoch: int
     sequence: int
+    partitions: int = 0
+    """How many partitions it was split for; 0 = whatever there are."""
 
 
 class UnitWish(NamedTuple):

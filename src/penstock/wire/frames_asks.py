@@ -47,6 +47,7 @@ KINDS: Final[dict[int, type]] = {
     24: q.BeginBackup,
     25: q.ReadBackup,
     26: q.EndBackup,
+    27: q.TakeEpoch,
 }
 """The number of each question; numbers are never used again for another."""
 NUMBERS: Final = {kind: number for number, kind in KINDS.items()}

@@ -12,6 +12,8 @@ from penstock.wire import frames
 MAGIC: Final = b"PENS"
 METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC")
 NAME_CHARACTERS_MAX: Final = 256
+UNIT_MAPS: Final = "unit-maps"
+"""Feature of a server: each batch of a unit may tell for how many partitions it was split."""
 
 
 class Hello(msgspec.Struct, kw_only=True):

@@ -128,6 +128,7 @@ class _PartHead(NamedTuple):
     messages: int
     epoch: int
     sequence: int
+    partitions: int = 0
 
 
 class _UnitHead(NamedTuple):
@@ -151,19 +152,21 @@ class UnitFrame(NamedTuple):
 
 
 def encode_unit(
-    wish: UnitWish, claims: list[tuple[int, list[Claim]]], refusals: int
+    wish: UnitWish, claims: list[tuple[int, list[Claim]]], refusals: int, *, has_maps: bool = True
 ) -> list[bytes]:
-    """The payload of UNIT in pieces."""
+    """The payload of UNIT in pieces; servers without the feature `unit-maps` get no maps."""
+    rows: list[tuple[Any, ...]] = [
+        (p.topic, p.partition, len(p.batch), p.count, p.epoch, p.sequence) for p in wish.parts
+    ]
+    if has_maps:
+        rows = [(*row, p.partitions) for row, p in zip(rows, wish.parts, strict=True)]
     head = _encode(
-        _UnitHead(
+        (
             wish.publisher,
             wish.epoch,
             wish.sequence,
             refusals,
-            [
-                _PartHead(p.topic, p.partition, len(p.batch), p.count, p.epoch, p.sequence)
-                for p in wish.parts
-            ],
+            rows,
             [(channel, [pack_claim(claim) for claim in listed]) for channel, listed in claims],
         )
     )
@@ -184,13 +187,14 @@ def decode_unit(payload: memoryview) -> UnitFrame:
     parts: list[Part] = []
     for part in head.parts:
         numbers += [part.epoch, part.sequence, part.partition, part.messages, part.length]
+        numbers.append(part.partitions)
         end = start + part.length
         if part.length < 0 or end > len(payload):
             raise ProtocolError("a batch of a unit is not there")
         parts.append(
             Part(
                 part.topic, part.partition, bytes(payload[start:end]), part.messages, part.epoch,
-                part.sequence,
+                part.sequence, part.partitions,
             )
         )  # fmt: skip
         start = end

@@ -106,7 +106,7 @@ def fields_of(piece: Piece) -> Iterator[tuple[int, Fields, float, int]]:
             None if headers is None else headers[index],
             0 if priorities is None else priorities[index],
         )
-        attempt = piece.attempt or (0 if attempts is None else attempts[index])
+        attempt = piece.attempt + (0 if attempts is None else attempts[index])
         yield offset, fields, frame.published_at_of(view, index) / 1000, attempt
 
 

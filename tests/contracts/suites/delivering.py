@@ -7,7 +7,15 @@ import pytest
 
 from penstock.vocabulary.errors import PositionNotHeld, Unsupported
 from penstock.vocabulary.policy import Retry
-from tests.contracts.suites.world import World, first, nothing, scenario, several, unique
+from tests.contracts.suites.world import (
+    World,
+    first,
+    nothing,
+    refused,
+    scenario,
+    several,
+    unique,
+)
 
 
 class DeliveringSuite:
@@ -136,6 +144,24 @@ class DeliveringSuite:
             await nothing(deliveries)
 
     @scenario
+    async def test_a_message_is_held_until_every_subscription_acked_it(
+        self, world: World, topic: str
+    ) -> None:
+        """Where it is not, the broker's own limits decide, and a program that needs it is told."""
+        if not world.can("held"):
+            await refused(world, "held")
+        async with world.client() as client:
+            for name in ("billing", "stock"):
+                await client.create_subscription(topic, name)
+            await client.publish(topic, b"x")
+            async with client.subscribe(topic, "billing") as deliveries:
+                (await first(deliveries)).ack()
+            async with client.subscribe(topic, "stock") as deliveries:
+                message = await first(deliveries)
+                assert message.body == b"x"
+                message.ack()
+
+    @scenario
     async def test_receive_returns_none_when_nothing_comes(self, world: World, topic: str) -> None:
         async with world.client() as client, client.subscribe(topic, "b") as deliveries:
             assert await deliveries.receive(timeout_s=0.01) is None
@@ -171,9 +197,12 @@ class DeliveringSuite:
                 with pytest.raises(Unsupported, match=f"pattern.*{world.scheme}"):
                     client.subscribe(f"{topic}/+/temp", "climate")
                 return
-            await client.publish(f"{topic}/hall/temp", b"1")
+            for room in ("cellar", "hall"):
+                await client.publish_many(f"{topic}/{room}/temp", [room, room])
             async with client.subscribe(f"{topic}/+/temp", "climate") as deliveries:
-                assert (await first(deliveries)).topic == f"{topic}/hall/temp"
+                got = sorted((m.topic, m.body) for m in await several(deliveries, 4))
+                rooms = ("cellar", "cellar", "hall", "hall")
+                assert got == [(f"{topic}/{room}/temp", room.encode()) for room in rooms]
                 await client.publish(f"{topic}.yard:temp", b"2")
                 await client.publish(f"{topic}/yard/wind", b"no")
                 late = await first(deliveries)

@@ -10,10 +10,12 @@ from penstock.vocabulary.errors import AckRefused, AlreadySettled, Unsupported
 from penstock.vocabulary.policy import Retry
 from tests.contracts.suites.world import (
     PATIENCE_S,
+    QUIET_S,
     Elsewhere,
     World,
     first,
     nothing,
+    refused,
     scenario,
     several,
 )
@@ -89,6 +91,7 @@ class SettlingSuite:
         self, world: World, topic: str
     ) -> None:
         if not world.can("lease_moves"):
+            await refused(world, "lease_moves")
             return
         async with world.client() as client, Elsewhere(world) as other:
             await client.publish(topic, b"x")
@@ -108,6 +111,7 @@ class SettlingSuite:
         self, world: World, topic: str
     ) -> None:
         if not world.can("extend"):
+            await refused(world, "extend")
             return
         async with world.client() as client, world.client() as other:
             await client.publish(topic, b"x")
@@ -147,9 +151,30 @@ class SettlingSuite:
                 assert attempts == {0: 2, **dict.fromkeys(range(1, 10), 1)}
 
     @scenario
+    async def test_of_a_pattern_only_what_was_begun_is_counted(
+        self, world: World, topic: str
+    ) -> None:
+        if not (world.can("patterns") and world.can("attempts")):
+            return
+        async with world.client() as client:
+            for room in ("hall", "yard"):
+                await client.publish_many(f"{topic}/{room}", [f"{room} 0", f"{room} 1"])
+            async with client.subscribe(f"{topic}/+", "climate", lease_s=60) as deliveries:
+                begun = await first(deliveries)
+                await asyncio.sleep(QUIET_S)  # what the other topic has is in the client by now
+            expected: dict[bytes | None, int] = dict.fromkeys(
+                (b"hall 0", b"hall 1", b"yard 0", b"yard 1"), 1
+            )
+            async with client.subscribe(f"{topic}/+", "climate") as deliveries:
+                attempts = {m.body: m.attempt for m in await several(deliveries, 4)}
+                assert attempts == {**expected, begun.body: 2}
+
+    @scenario
     async def test_an_ack_that_comes_too_late_is_refused_or_harmless(
         self, world: World, topic: str
     ) -> None:
+        if not world.can("stale_ack"):
+            await refused(world, "stale_ack")
         if not world.can("lease_moves"):
             return
         async with world.client() as client, Elsewhere(world) as other:

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.client.client import Client
 from penstock.client.received import ReceivedMessage
+from penstock.drivers.capabilities import ROWS, has
 from penstock.vocabulary.errors import (
     AckRefused,
     NotPlanned,
@@ -16,10 +17,30 @@ from penstock.vocabulary.errors import (
     Unsupported,
 )
 from penstock.vocabulary.message import Message
-from tests.contracts.suites.world import Elsewhere, World, first, nothing, scenario, several
+from tests.contracts.suites.world import (
+    Elsewhere,
+    World,
+    first,
+    nothing,
+    refused,
+    scenario,
+    several,
+)
 
 
 class SpecialSuite:
+    @scenario
+    async def test_every_cell_may_be_needed_and_is_given_or_refused_by_name(
+        self, world: World, topic: str
+    ) -> None:
+        del topic
+        kept = [row for row in ROWS if world.can(row)]
+        async with world.client(needs=kept) as client:
+            assert [row for row in ROWS if has(client.capabilities, row)] == kept
+        for row in ROWS:
+            if row not in kept:
+                await refused(world, row)
+
     @scenario
     async def test_priority(self, world: World, topic: str) -> None:
         async with world.client() as client:
@@ -70,6 +91,10 @@ class SpecialSuite:
                 assert message.body == b"kept"
                 message.ack()
                 await nothing(deliveries)
+            [row] = await client.subscriptions(topic)
+            gone = row["expired"] if row["expired"] is not None else row["expired_here"]
+            # A server that removes what is expired may have been quicker, and tells nobody.
+            assert gone == 1 or (gone == 0 and world.is_native("expires_at"))
 
     @scenario
     async def test_transactions(self, world: World, topic: str) -> None:
@@ -112,6 +137,26 @@ class SpecialSuite:
                 again.ack()
             await client.publish(f"{topic}-out", b"end")
             assert [m.body for m in await client.peek(f"{topic}-out")] == [b"end"]
+
+    @scenario
+    async def test_a_reader_is_created_once_and_then_left_alone(
+        self, world: World, topic: str
+    ) -> None:
+        async with world.client() as client:
+            if not client.capabilities.has_readers:
+                with pytest.raises(Unsupported, match="reader"):
+                    await client.create_subscription(topic, "tables", kind="reader")
+                return
+            await client.create_subscription(topic, "tables", kind="reader")
+            await client.publish_many(topic, [b"1", b"2"])
+            reader = await client.reader(topic, "tables", owner="run-1")
+            planned = await reader.plan()
+            bodies = [m.body for each in planned async for m in reader.read(*each)]
+            assert set(bodies) == {b"1", b"2"}
+            await client.create_subscription(topic, "tables", kind="reader")
+            await reader.commit({partition: end for partition, _, end in planned})
+            again = await client.reader(topic, "tables", owner="run-2")
+            assert await again.planned() == []
 
     @scenario
     async def test_a_reader(self, world: World, topic: str) -> None:

@@ -21,7 +21,7 @@ class DriverSuite(
 
 CELLS = {
     "kept": "test_messages_are_kept_while_there_is_no_subscription",
-    "held": "test_a_subscription_goes_on_where_it_was",
+    "held": "test_a_message_is_held_until_every_subscription_acked_it",
     "shared": "test_consumers_of_one_subscription_share_the_messages",
     "nack_delay": "test_a_nack_brings_the_message_back_after_its_delay",
     "attempts": "test_a_message_nobody_finishes_in_time_is_a_dead_letter_too",
@@ -40,5 +40,7 @@ CELLS = {
     "patterns": "test_a_pattern_covers_topics_that_come_later",
     "headers": "test_text_json_empty_and_absent_bodies_stay_apart",
     "partitions": "test_partitions",
+    "replay": "test_a_new_subscription_starts_where_it_is_asked_to",
 }
-"""Capability → the test of its cell, in every column."""
+"""Capability → the test of its cell, in every column. That a refused one is refused when a program
+starts is `test_every_cell_may_be_needed_and_is_given_or_refused_by_name`."""

@@ -9,11 +9,14 @@ from threading import Thread
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
+import pytest
+
 import penstock
 from penstock.client.client import Client
 from penstock.client.deliveries import Deliveries
 from penstock.client.received import ReceivedMessage
-from penstock.drivers.capabilities import MATRIX, Support
+from penstock.drivers.capabilities import MATRIX, Cell, Support
+from penstock.vocabulary.errors import Unsupported
 
 T = TypeVar("T")
 
@@ -41,8 +44,22 @@ class World:
 
     def can(self, row: str) -> bool:
         """Whether the matrix says that this broker does it."""
-        scheme = "penstock" if self.scheme in {"file", "memory"} else self.scheme
-        return MATRIX[scheme][row].support is not Support.REFUSED
+        return self._column[row].support is not Support.REFUSED
+
+    def is_native(self, row: str) -> bool:
+        """Whether the matrix says that this broker does it itself."""
+        return self._column[row].support is Support.NATIVE
+
+    @property
+    def _column(self) -> dict[str, Cell]:
+        return MATRIX["penstock" if self.scheme in {"file", "memory"} else self.scheme]
+
+
+async def refused(world: World, row: str) -> None:
+    """A program that needs this cell is refused when it starts, by name."""
+    wanted = f"this program needs {row}, which {world.scheme}: URLs do not have"
+    with pytest.raises(Unsupported, match=wanted):
+        await world.client(needs=(row,)).open()
 
 
 Test = Callable[[Any, World, str], None]

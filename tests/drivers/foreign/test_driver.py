@@ -12,7 +12,7 @@ from penstock.drivers.foreign.carrier import Carrier
 from penstock.drivers.foreign.driver import ForeignDriver, check_size, open_foreign
 from penstock.vocabulary.errors import AccessRefused, TooLarge, Unavailable, Unsupported
 from tests.drivers.foreign.memory_carrier import MemoryCarrier, Shop
-from tests.drivers.foreign.test_attachment import client_of
+from tests.drivers.foreign.test_attachment import client_of, first
 
 
 def test_opening_is_tried_for_as_long_as_the_url_says() -> None:
@@ -107,3 +107,27 @@ def test_closing_on_another_loop_is_harmless() -> None:
 
     asyncio.run(begin())
     asyncio.run(client.close())
+
+
+def test_what_was_skipped_because_it_was_too_old_is_counted_here() -> None:
+    async def scenario() -> None:
+        shop = Shop()
+        async with client_of(shop) as client, client_of(shop) as other:
+            for _ in range(2):
+                await client.publish("orders", b"gone", ttl_s=0.05)
+                await asyncio.sleep(0.1)
+                await client.publish("orders", b"kept")
+                async with client.subscribe("orders", "billing") as deliveries:
+                    message = await first(deliveries)
+                    assert message.body == b"kept"
+                    message.ack()
+                    [row] = await client.subscriptions("orders")
+                    assert row["expired"] is None, "what others skipped nobody knows"
+                    assert row["expired_here"] > 0
+            [row] = await client.subscriptions("orders")
+            assert row["expired_here"] == 2, "also of consumers that are closed"
+            assert (await client.stats())["expired_here"] == 2
+            [row] = await other.subscriptions("orders")
+            assert row["expired_here"] == 0
+
+    asyncio.run(scenario())

@@ -91,3 +91,21 @@ def test_a_multicast_and_another_kind_never_share_a_name() -> None:
             await office.answer(q.CreateSubscription("news", "other", multicast, None))
 
     asyncio.run(scenario())
+
+
+def test_the_subscriptions_of_a_pattern_are_those_of_the_topics_it_matches() -> None:
+    async def scenario() -> None:
+        shop = Shop()
+        async with client_of(shop) as client:
+            for topic in ("a/x", "a/y", "b/x"):
+                await client.create_subscription(topic, "billing", lease_s=5)
+            rows = await client.subscriptions("a/+")
+            assert [(row["topic"], row["subscription"]) for row in rows] == [
+                ("a/x", "billing"),
+                ("a/y", "billing"),
+            ]
+            await client.subscribe("a/+", "billing", lease_s=7)
+            found = {r["topic"]: r["policy"]["lease_s"] for r in await client.subscriptions()}
+            assert found == {"a/x": 7.0, "a/y": 7.0, "b/x": 5.0}
+
+    asyncio.run(scenario())

@@ -7,7 +7,10 @@ import pytest
 
 from tests.drivers.kubemq.environment import double, run_inside
 
-SHORT = "start_where or share_the or dead_letter_with or multicast or deliver_at or token or readme"
+SHORT = (
+    "start_where or share_the or dead_letter_with or multicast or deliver_at or token or readme "
+    "or cell"
+)
 """Those of the contract that `make test` has the time for."""
 
 

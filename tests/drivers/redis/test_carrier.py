@@ -14,6 +14,7 @@ from penstock.cli.bench.servers import Server
 from penstock.drivers.foreign.address import parse
 from penstock.drivers.foreign.carrier import Sender
 from penstock.drivers.foreign.envelope import Letter
+from penstock.drivers.redis import carrier as carriers
 from penstock.drivers.redis import keeping
 from penstock.drivers.redis.carrier import RedisCarrier, connect
 from penstock.vocabulary.errors import (
@@ -272,5 +273,34 @@ def test_scripts_the_server_forgot_and_their_errors_are_the_same_either_way(
         await carrier.redis.script_flush()
         assert await carrier.run(keeping.TRIM, stream=topic, retain=1, page=1) == 0
         await carrier.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_waits_is_counted_where_the_server_does_not(
+    redis_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def waiting(client: penstock.Client, topic: str) -> tuple[Any, Any]:
+        [row] = await client.subscriptions(topic)
+        return row["waiting"], row["waiting_min"]
+
+    async def scenario() -> None:
+        topic = unique("lag")
+        async with penstock.connect(url_of(redis_server())) as client:
+            await client.create_topic(topic, replay_s=3600)
+            sent = await client.publish_many(topic, [str(number) for number in range(600)])
+            await client.create_subscription(topic, "s", start=sent[150].position)
+            assert await waiting(client, topic) == (450, None)
+            monkeypatch.setattr(carriers, "COUNT_MAX", 200)
+            assert await waiting(client, topic) == (450, None), "counted from the other end"
+            await client.seek(topic, "s", sent[300].position)
+            assert await waiting(client, topic) == (None, 200)
+            await client.seek(topic, "s", sent[595].position)
+            assert await waiting(client, topic) == (5, None)
+            [row] = await client.subscriptions(topic)
+            async with client.subscribe(topic, "s") as deliveries:
+                assert (await first(deliveries)).body == b"595"
+                [later] = await client.subscriptions(topic)
+                assert later["upto"] > row["upto"]
 
     asyncio.run(scenario())

@@ -9,9 +9,10 @@ from penstock.drivers.remote import flights as module
 from penstock.drivers.remote.flights import Flight, Flights, UnitFlight
 from penstock.vocabulary.errors import Closed
 from penstock.vocabulary.limits import UNITS_KEPT
-from penstock.vocabulary.units import UnitWish
+from penstock.vocabulary.units import Part, UnitWish
 from penstock.wire import frames
 from penstock.wire.frames import RECENT, Type
+from penstock.wire.frames_hello import UNIT_MAPS, Welcome
 from penstock.wire.frames_publish import decode_unit, read_publish
 
 
@@ -21,6 +22,7 @@ class Wire:
     def __init__(self) -> None:
         self.refusals = 0
         self.is_stopping = False
+        self.welcome: Welcome | None = None
         self.sent: list[tuple[int, int, int, bytes]] = []
 
     def send_pieces(self, pieces: list[bytes]) -> None:
@@ -44,6 +46,19 @@ def one(answers: list[Any], sequence: int = 0, batch: bytes = b"batch") -> Fligh
 
 def unit(answers: list[Any], sequence: int) -> UnitFlight:
     return UnitFlight(UnitWish(bytes(16), 0, sequence, []), [], answers.append, 1e12)
+
+
+@pytest.mark.parametrize(("features", "told"), [([UNIT_MAPS], 4), ([], 0)])
+def test_a_unit_tells_its_maps_where_the_server_knows_them(features: list[str], told: int) -> None:
+    wire: Any = Wire()
+    wire.welcome = Welcome(
+        version=1, server="s", store=bytes(16), generation=1, wall=0, features=features
+    )
+    wish = UnitWish(bytes(16), 0, 0, [Part("t", 0, b"batch", 1, 0, 0, 4)])
+    flights().add(UnitFlight(wish, [], [].append, 1e12), wire)
+    (payload,) = [payload for *_, payload in wire.sent]
+    (part,) = decode_unit(memoryview(payload)).wish.parts
+    assert part.partitions == told
 
 
 def test_what_has_a_connection_goes_at_once_and_the_rest_when_there_is_one() -> None:

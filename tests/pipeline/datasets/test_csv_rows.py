@@ -71,10 +71,10 @@ def test_bytes_that_are_not_text_are_kept_too() -> None:
 @pytest.mark.parametrize(
     ("header", "said"),
     [
-        (HEADER.replace("pack.id,", ""), "missing columns: pack.id"),
-        (HEADER + ",more", "unknown columns: more"),
-        (HEADER + ",pack.id", "repeated columns: pack.id"),
-        ("", "no header"),
+        (HEADER.replace("pack.id,", ""), "header.pack.id is missing"),
+        (HEADER + ",more", "header.more is unknown"),
+        (HEADER + ",pack.id", "header.pack.id is given more than once"),
+        ("", "header is missing"),
         ("\xff", "unknown"),
     ],
 )

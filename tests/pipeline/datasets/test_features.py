@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 
 from penstock.client.client import connect
+from penstock.drivers.port import Capabilities
 from penstock.pipeline.datasets.features import LOOK, TOPIC, Features, FeatureView
-from penstock.vocabulary.errors import InvalidArgument
+from penstock.vocabulary.errors import InvalidArgument, Unavailable
+from penstock.vocabulary.message import Durability
+from tests.contracts.suites.world import until
 
 
 def run(steps: Any) -> None:
@@ -15,6 +18,10 @@ def run(steps: Any) -> None:
             await steps(client)
 
     asyncio.run(main())
+
+
+async def released(view: FeatureView, only: str) -> bool:
+    return view.features.release == (only,)
 
 
 def test_validation_and_logging_are_on_until_somebody_says_otherwise() -> None:
@@ -71,15 +78,63 @@ def test_what_is_no_list_of_features_changes_nothing() -> None:
     run(steps)
 
 
-def test_a_broker_without_offsets_is_read_to_its_end() -> None:
+def test_a_broker_without_offsets_is_read_by_position() -> None:
     class Foreign:
-        """Answers as a broker does that has no offsets: all it holds, whatever is asked."""
+        """Answers as a broker does that has positions only."""
+
+        capabilities = Capabilities(scheme="x", durability=Durability.MEMORY)
+        bodies = [b'{"release":["old"]}'] * LOOK + [b'{"release":["new"]}']
+
+        async def peek(self, _topic: str, limit: int, *, after: int | str = 0) -> list[Any]:
+            assert after == 0 or isinstance(after, str)
+            start = int(str(after).removeprefix("p") or 0)
+            found = enumerate(self.bodies[start : start + limit], start + 1)
+            return [SimpleNamespace(offset=None, position=f"p{at}", body=b) for at, b in found]
+
+    client = Foreign()
+    view = FeatureView(client)
+    assert asyncio.run(view.read()).release == ("new",)
+    assert asyncio.run(view.read()).release == ("new",)
+    assert view.version == LOOK
+    client.bodies.append(b'{"release":["newer"]}')
+    assert asyncio.run(view.read()).release == ("newer",)
+    assert view.version == LOOK + 1
+
+
+def test_a_change_by_somebody_else_is_followed() -> None:
+    async def steps(client: Any) -> None:
+        view = FeatureView(client)
+        await FeatureView(client).change(release=["before"])
+        task = asyncio.create_task(view.follow())
+        await view.ready()
+        assert view.features.release == ("before",)
+        await FeatureView(client).change(release=["after"])
+        await until(lambda: released(view, "after"), "the change")
+        task.cancel()
+        await asyncio.wait([task])
+
+    run(steps)
+
+
+def test_a_broker_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing:
+        capabilities = Capabilities(scheme="x", durability=Durability.MEMORY)
+        asked = 0
 
         async def peek(self, *_asked: Any, **_options: Any) -> list[Any]:
-            bodies = [b'{"release":["old"]}'] * (LOOK - 1) + [b'{"release":["new"]}']
-            return [SimpleNamespace(offset=None, body=body) for body in bodies]
+            self.asked += 1
+            if self.asked < 3:
+                raise Unavailable("away")
+            return [SimpleNamespace(offset=0, body=b'{"release":["x"]}')]
 
-    view = FeatureView(Foreign())
-    assert asyncio.run(view.read()).release == ("new",)
-    assert asyncio.run(view.read()).release == ("new",)
-    assert view.version == -1
+    async def steps() -> None:
+        view = FeatureView(Failing())
+        task = asyncio.create_task(view.follow())
+        await view.ready()
+        await until(lambda: released(view, "x"), "an answer")
+        task.cancel()
+        await asyncio.wait([task])
+
+    with caplog.at_level("WARNING", "penstock.pipeline"):
+        asyncio.run(steps())
+    assert caplog.text.count("cannot be followed just now: away") == 1

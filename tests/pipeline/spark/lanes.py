@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.pipeline.flow import Counts
+from penstock.pipeline.counting import Counts
 from penstock.pipeline.settings import read_file
 from penstock.pipeline.spark import running
 from tests.pipeline.datasets import bodies

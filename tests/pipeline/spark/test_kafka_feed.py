@@ -11,11 +11,16 @@ import pytest
 from confluent_kafka import KafkaException
 
 from penstock.pipeline import operations
-from penstock.pipeline.refusals import CheckpointBehind, CheckpointMissing, CountsDiffer
+from penstock.pipeline.refusals import (
+    CheckpointBehind,
+    CheckpointMissing,
+    CountsDiffer,
+    SourceDiffers,
+)
 from penstock.pipeline.settings import read_file
 from penstock.pipeline.spark import running, workers
 from penstock.pipeline.spark.kafka_feed import KafkaFeed
-from penstock.pipeline.spark.refusals import QueryFailed, SourceDiffers
+from penstock.pipeline.spark.refusals import QueryFailed
 from penstock.vocabulary.errors import Unavailable, UnknownTopic
 from tests.pipeline.lane import readings
 from tests.pipeline.spark import kafka_world, world
@@ -146,7 +151,6 @@ def test_a_topic_or_a_broker_that_is_not_there_is_told(lane: KafkaLane) -> None:
     with pytest.raises(UnknownTopic, match=r"no topic 'monitoring\.none'; create it first"):
         lane.run_on(None)
     lane.file.write_text(text.replace(lane.servers, "127.0.0.1:9"), encoding="utf-8")
-    shutil.rmtree(lane.checkpoint)
     with pytest.raises(Unavailable, match=r"kafka://127\.0\.0\.1:9 does not answer"):
         lane.run_on(None)
 

@@ -22,10 +22,12 @@ from penstock.pipeline.refusals import (
     CountsDiffer,
     PipelineRunning,
     RangesDiffer,
+    SourceDiffers,
 )
 from penstock.pipeline.settings import Pipeline, read_file
 from penstock.pipeline.spark import query, running
-from penstock.pipeline.spark.refusals import QueryFailed, SourceDiffers
+from penstock.pipeline.spark.refusals import QueryFailed
+from penstock.vocabulary.errors import Unavailable
 from tests.pipeline.lane import readings
 from tests.pipeline.spark import world
 from tests.pipeline.spark.lanes import BATCH, MOMENTS, SparkLane, mixed, whole
@@ -185,11 +187,16 @@ def test_a_lost_a_foreign_and_an_old_checkpoint_are_refused_and_resume_goes_on(
         lane.run_on(spark)
     lane.file.write_text(text, encoding="utf-8")
 
-    shutil.rmtree(lane.checkpoint)
+    identity = lane.checkpoint / "pipeline.json"
+    identity.write_text(identity.read_text().replace('"pms"', '"other"'), encoding="utf-8")
+    with pytest.raises(CheckpointForeign, match="belongs to pipeline 'other'"):
+        lane.run_on(spark)
     operations.resume(lane.pipeline)
+    assert (tmp_path / "checkpoint.aside-1" / "spark" / "1").is_dir()
     world.post(lane.url, lane.topic, readings(25, 150), 2)
     assert lane.run_on(spark).stored == 25
     whole(lane, 175)
+    assert operations.counted(lane.pipeline).stored == 175
 
 
 def test_the_real_file_ends_as_the_contract_says(spark: Any, lane: SparkLane) -> None:
@@ -244,7 +251,8 @@ def test_tasks_that_fail_are_tried_again_and_leave_no_row_twice(
     whole(lane, 30)
 
 
-def test_a_topic_that_was_replaced_is_refused(spark: Any, lane: SparkLane) -> None:
+@pytest.mark.parametrize("count", [5, 100])
+def test_a_topic_that_was_replaced_is_refused(spark: Any, lane: SparkLane, count: int) -> None:
     world.post(lane.url, lane.topic, readings(50))
     lane.run_on(spark)
 
@@ -254,10 +262,29 @@ def test_a_topic_that_was_replaced_is_refused(spark: Any, lane: SparkLane) -> No
             await client.delete_topic(lane.topic)
 
     asyncio.run(steps())
-    world.post(lane.url, lane.topic, readings(5, 50))
+    world.post(lane.url, lane.topic, readings(count, 50))
     with pytest.raises(SourceDiffers, match="deleted"):
         lane.run_on(spark)
     assert len(lane.rows()) == 50
+
+
+def test_a_first_run_that_is_refused_leaves_the_checkpoint_to_whoever_comes_next(
+    lane: SparkLane,
+) -> None:
+    text = lane.file.read_text(encoding="utf-8")
+    lane.file.write_text(text.replace(lane.url, "penstock://127.0.0.1:9"), encoding="utf-8")
+    with pytest.raises(Unavailable):
+        running.opened([lane.pipeline]).__enter__()
+    lane.file.write_text(text.replace("[pipeline.pms]", "[pipeline.other]"), encoding="utf-8")
+    with running.opened([lane.pipeline]):
+        pass
+    lane.file.write_text(
+        text.replace("[pipeline.pms]", "[pipeline.third]").replace('.s"', '.t"'),
+        encoding="utf-8",
+    )
+    with running.opened([lane.pipeline]):
+        pass
+    assert not (lane.checkpoint / "pipeline.json").exists()
 
 
 def test_a_second_run_is_refused_and_touches_nothing(lane: SparkLane) -> None:

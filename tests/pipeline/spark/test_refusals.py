@@ -8,8 +8,7 @@ from penstock.pipeline.refusals import PipelineRefused
 from penstock.pipeline.spark import refusals
 
 KINDS = [
-    refusals.SparkMissing, refusals.JavaMissing, refusals.JarsMissing, refusals.SourceDiffers,
-    refusals.QueryFailed,
+    refusals.SparkMissing, refusals.JavaMissing, refusals.JarsMissing, refusals.QueryFailed,
 ]  # fmt: skip
 
 

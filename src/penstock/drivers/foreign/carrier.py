@@ -135,6 +135,10 @@ class SubscriptionRow(NamedTuple):
     waiting: int | None = None
     leased: int | None = None
     acked: int | None = None
+    waiting_min: int | None = None
+    """At least so many wait, where the broker does not count them all."""
+    upto: str | None = None
+    """The newest position that was handed out, where the broker tells it."""
 
 
 class Feed(Protocol):

@@ -2,6 +2,7 @@
 
 import asyncio
 from asyncio import AbstractEventLoop, get_running_loop
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
@@ -71,7 +72,7 @@ class ForeignDriver:
     def __init__(self, carrier: Carrier, loop: AbstractEventLoop, publish_s: float) -> None:
         self._carrier = carrier
         self._loop = loop
-        self._office = Office(carrier)
+        self._office = Office(carrier, self._expired_here)
         self._lanes = Lanes(
             carrier, loop, publish_s, self._office.ensure_topic, self._office.forget_topic,
             self._office.knows_topic,
@@ -84,6 +85,8 @@ class ForeignDriver:
             )  # fmt: skip
         self._letters_of = batch_letters if carrier.traits.takes_plain else letters_of
         self._attachments: dict[ForeignAttachment, None] = {}
+        self._expired: Counter[tuple[str, str | None]] = Counter()
+        """By topic and subscription: what consumers that are gone did not deliver in time."""
         self._followings: dict[ForeignFollowing, None] = {}
         self._is_closed = False
 
@@ -163,11 +166,21 @@ class ForeignDriver:
             seat.topic, seat.subscription, wish.consumer, seat.policy, wish.credit,
             wish.credit_bytes, self._carrier.traits,
         )  # fmt: skip
-        attachment = ForeignAttachment(
-            desk, feed, self._loop, lambda gone: self._attachments.pop(gone, None)
-        )
+        attachment = ForeignAttachment(desk, feed, self._loop, self._detached)
         self._attachments[attachment] = None
         return attachment
+
+    def _detached(self, gone: ForeignAttachment) -> None:
+        if gone in self._attachments:
+            del self._attachments[gone]
+            self._expired[gone.desk.topic, gone.desk.subscription] += gone.desk.expired
+
+    def _expired_here(self) -> Counter[tuple[str, str | None]]:
+        """By topic and subscription: messages that this client skipped, since it was opened."""
+        found = self._expired.copy()
+        for each in self._attachments:
+            found[each.desk.topic, each.desk.subscription] += each.desk.expired
+        return found
 
     async def follow(self, wish: Wish, follower: Follower) -> Following:
         """Joins every topic that matches a pattern; new ones are looked for once a second.
@@ -180,8 +193,8 @@ class ForeignDriver:
             wish, follower, self._office, self.seat, self._loop,
             lambda gone: self._followings.pop(gone, None),
         )  # fmt: skip
-        self._followings[following] = None
         await following.start()
+        self._followings[following] = None
         return following
 
     async def _follow_natively(self, wish: Wish, follower: Follower) -> Following:

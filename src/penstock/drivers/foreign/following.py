@@ -40,8 +40,22 @@ class ForeignFollowing:
         self._task: Task[None] | None = None
 
     async def start(self) -> None:
-        """Joins what matches now, and looks for more from now on."""
-        await self._join(self._wish.start)
+        """Joins what matches now, and looks for more from now on.
+
+        All places are taken before the first of them brings anything: whoever follows has them
+        all, or none.
+        """
+        seated: dict[str, ForeignAttachment] = {}
+        try:
+            for topic in await self._matching():
+                attachment = await self._seat_in(topic, self._wish.start)
+                seated[topic] = attachment
+        except BaseException:
+            for attachment in seated.values():
+                await attachment.lose()
+            raise
+        for topic, attachment in seated.items():
+            self._begin(topic, attachment)
         self._task = self._loop.create_task(self._look(), name=f"follow-{self._wish.topic}")
 
     def leave(self) -> None:
@@ -54,17 +68,28 @@ class ForeignFollowing:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                await self._join("earliest")
+                await self._join()
             except Unavailable as error:
                 log.warning("pattern %s: %s", self._wish.topic, error)
             except PenstockError as error:
                 self._follower.on_closed(error)
                 return
 
-    async def _join(self, start: Any) -> None:
-        for topic in await self._office.topic_names():
-            if topic not in self._joined and matches(self._wish.topic, topic):
-                wish = self._wish._replace(topic=topic, start=start)
-                attachment = await self._seat(wish)
-                self._joined.add(topic)
-                attachment.start(self._follower.on_joined(topic, attachment))
+    async def _join(self) -> None:
+        for topic in await self._matching():
+            self._begin(topic, await self._seat_in(topic, "earliest"))
+
+    async def _matching(self) -> list[str]:
+        """The topics that match and are not joined yet."""
+        return [
+            topic
+            for topic in await self._office.topic_names()
+            if topic not in self._joined and matches(self._wish.topic, topic)
+        ]
+
+    def _seat_in(self, topic: str, start: Any) -> Awaitable[ForeignAttachment]:
+        return self._seat(self._wish._replace(topic=topic, start=start))
+
+    def _begin(self, topic: str, attachment: ForeignAttachment) -> None:
+        self._joined.add(topic)
+        attachment.start(self._follower.on_joined(topic, attachment))

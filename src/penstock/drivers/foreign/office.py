@@ -3,6 +3,8 @@
 The rules are those of our own broker, put together from the few things a carrier can do.
 """
 
+from asyncio import gather
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
@@ -22,7 +24,7 @@ from penstock.drivers.foreign.carrier import (
     TopicRow,
 )
 from penstock.drivers.foreign.envelope import DEAD_MARK, Letter, columns_of
-from penstock.drivers.foreign.readers import REQUESTS, ReaderCarrier, Readers
+from penstock.drivers.foreign.readers import ReaderCarrier, Readers, is_about_reader
 from penstock.vocabulary import names
 from penstock.vocabulary import requests as q
 from penstock.vocabulary.errors import (
@@ -36,20 +38,26 @@ from penstock.vocabulary.errors import (
     UnknownTopic,
     Unsupported,
 )
-from penstock.vocabulary.filters import is_pattern
+from penstock.vocabulary.filters import is_pattern, matches
 from penstock.vocabulary.message import Kind
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 
 DEAD_PAGE: Final = 500
 """Dead letters looked at together."""
+TOPICS_PAGE: Final = 16
+"""Topics whose subscriptions are asked for together."""
 ALL: Final = 1 << 30
 
 
 class Office:
     """The administrative half of a ForeignDriver."""
 
-    def __init__(self, carrier: Carrier) -> None:
+    def __init__(
+        self, carrier: Carrier,
+        expired_here: Callable[[], Counter[tuple[str, str | None]]] = Counter,
+    ) -> None:  # fmt: skip
         self._carrier = carrier
+        self._expired_here = expired_here
         self._known: dict[str, int] = {}
         """Topics that are certainly there, and their partitions."""
         self._readers: Readers | None = None
@@ -58,17 +66,21 @@ class Office:
 
     async def answer(self, request: q.Request) -> Any:
         """Does what is asked. Raises Unsupported for what a foreign broker cannot tell."""
-        if isinstance(request, REQUESTS) and isinstance(self._carrier, OwnReaders):
-            if isinstance(request, q.OpenReader):
-                await self.ensure_topic(request.topic)
-            return await self._carrier.answer_reader(request)
-        if self._readers is not None and isinstance(request, REQUESTS):
-            return await self._readers.answer(request)
+        if self._readers is not None and is_about_reader(request):
+            return await self._answer_reader(request)
         handler = _HANDLERS.get(type(request))
         if handler is None:
             what = type(request).__name__
             raise Unsupported(f"{self._scheme}: URLs cannot do this: {_SAID.get(what, what)}")
         return await handler(self, request)
+
+    async def _answer_reader(self, request: Any) -> Any:
+        assert self._readers is not None
+        if not isinstance(self._carrier, OwnReaders):
+            return await self._readers.answer(request)
+        if isinstance(request, q.OpenReader | q.CreateSubscription):
+            await self.ensure_topic(request.topic)
+        return await self._carrier.answer_reader(request)
 
     @property
     def _scheme(self) -> str:
@@ -180,7 +192,12 @@ class Office:
     async def _list_many(self, topics: list[str]) -> dict[str, list[SubscriptionRow]]:
         if isinstance(self._carrier, ManyCarrier):
             return await self._carrier.list_many(topics)
-        return {topic: await self._carrier.list_subscriptions(topic) for topic in topics}
+        found: dict[str, list[SubscriptionRow]] = {}
+        for low in range(0, len(topics), TOPICS_PAGE):
+            page = topics[low : low + TOPICS_PAGE]
+            rows = await gather(*map(self._carrier.list_subscriptions, page))
+            found.update(zip(page, rows, strict=True))
+        return found
 
     async def _describe_topic(self, request: q.DescribeTopic) -> dict[str, Any]:
         row = await self._topic(request.topic)
@@ -230,7 +247,8 @@ class Office:
         await self._carrier.put_subscription(topic, name, policy, start)
 
     async def _subscription(self, topic: str, name: str) -> SubscriptionRow:
-        await self._topic(topic)
+        if not is_pattern(topic):
+            await self._topic(topic)
         row = await self.find_subscription(topic, name)
         if row is None:
             listed = await self._carrier.list_subscriptions(topic)
@@ -289,14 +307,20 @@ class Office:
         if request.topic is None:
             topics = await self.topic_names()
         elif is_pattern(request.topic):
-            return []
+            topics = await self._matching(request.topic)
         else:
             topics = [(await self._topic(request.topic)).topic]
         found: list[dict[str, Any]] = []
         for rows in (await self._list_many(topics)).values():
             rows.sort(key=lambda row: row.subscription)
-            found += [await self._subscription_row(row) for row in rows]
+            found += await gather(*map(self._subscription_row, rows))
         return found
+
+    async def _matching(self, pattern: str) -> list[str]:
+        """Where the subscriptions of a pattern are: with itself, or in each topic it matches."""
+        if self._carrier.traits.has_patterns:
+            return [pattern]
+        return [topic for topic in await self.topic_names() if matches(pattern, topic)]
 
     async def _subscription_row(self, row: SubscriptionRow) -> dict[str, Any]:
         dead = await self._carrier.find_topic(names.dead_topic(row.topic, row.subscription))
@@ -306,11 +330,14 @@ class Office:
             "kind": row.policy.kind.value,
             "consumers": row.consumers,
             "waiting": row.waiting,
+            "waiting_min": row.waiting_min,
+            "upto": row.upto,
             "leased": row.leased,
             "acked": row.acked,
             "dead": dead.messages if dead is not None else 0,
             "delayed": None,
             "expired": None,
+            "expired_here": self._expired_here()[row.topic, row.subscription],
             "dropped": None,
             "policy": msgspec.to_builtins(row.policy),
         }
@@ -369,6 +396,7 @@ class Office:
             "subscriptions": len(listed),
             "consumers": sum(len(each.consumers) for each in listed),
             "messages_held": sum(row.messages or 0 for row in rows),
+            "expired_here": self._expired_here().total(),
             "health": {"status": "ok", "reasons": []},
         }
 

@@ -24,6 +24,7 @@ from penstock.vocabulary.errors import (
     UnknownSubscription,
 )
 from penstock.vocabulary.limits import READER_OWNER_BYTES_MAX, READER_OWNERS_MAX
+from penstock.vocabulary.message import Kind
 from penstock.vocabulary.reading import PlannedRange, ReaderState
 
 TRIES_MAX: Final = 20
@@ -34,6 +35,7 @@ class Note(msgspec.Struct):
     """What is kept of a reader."""
 
     owner: str
+    """Empty: nobody has opened it yet."""
     progress: int
     planned: int
     retired: list[str] = msgspec.field(default_factory=list)
@@ -129,12 +131,24 @@ class Readers:
             elif owner in note.retired:
                 raise fenced(topic, name)
             else:
-                note.retired = [*note.retired, note.owner][-READER_OWNERS_MAX:]
+                retired = [note.owner] if note.owner else []
+                note.retired = [*note.retired, *retired][-READER_OWNERS_MAX:]
                 note.owner = owner
             data = msgspec.json.encode(note)
             if await self._carrier.write_note(topic, name, data, revision, note.progress):
                 return _state(note)
         raise Unavailable(f"reader {name!r} of topic {topic!r} is opened by others all the time")
+
+    async def _create(self, request: q.CreateSubscription) -> None:
+        """A reader that nobody owns; one that is there is left as it is."""
+        topic, name = request.topic, request.subscription
+        await self._ensure_topic(topic)
+        note, revision = await self._seen(topic, name)
+        if note is None:
+            start = "earliest" if request.start is None else request.start
+            number = await self._carrier.number_of(topic, start)
+            data = msgspec.json.encode(Note("", number, number))
+            await self._carrier.write_note(topic, name, data, revision, number)
 
     async def _describe(self, request: q.DescribeReader) -> ReaderState:
         note, _ = await self._found(request.topic, request.reader, None)
@@ -245,11 +259,18 @@ def _not_held(topic: str, name: str, note: Note) -> PositionNotHeld:
 
 
 _HANDLERS: Final[dict[type, Callable[[Readers, Any], Any]]] = {
-    q.OpenReader: Readers._open,  # noqa: SLF001 - the table is part of the class
+    q.CreateSubscription: Readers._create,  # noqa: SLF001 - the table is part of the class
+    q.OpenReader: Readers._open,  # noqa: SLF001
     q.DescribeReader: Readers._describe,  # noqa: SLF001
     q.PlanRanges: Readers._plan,  # noqa: SLF001
     q.ReadRange: Readers._read,  # noqa: SLF001
     q.CommitReader: Readers._commit,  # noqa: SLF001
     q.ReleaseReader: Readers._release,  # noqa: SLF001
 }
-REQUESTS: Final = tuple(_HANDLERS)
+
+
+def is_about_reader(request: Any) -> bool:
+    """True for what readers answer."""
+    if isinstance(request, q.CreateSubscription):
+        return request.policy.kind is Kind.READER
+    return type(request) in _HANDLERS

@@ -77,7 +77,9 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self.capabilities: Capabilities = msgspec.structs.replace(
-            capabilities.KAFKA, durability=settings.level(settings.least)
+            capabilities.KAFKA,
+            durability=settings.level(settings.least),
+            partitions_usual=settings.shape.partitions,
         )
         self.traits = Traits(
             has_leases=False, is_keyed_here=True, has_own_map=True,

@@ -194,6 +194,18 @@ class KafkaReaders:
 
         return _state(await self._change(topic, name, take))
 
+    async def _create(self, request: q.CreateSubscription) -> None:
+        """A reader that nobody owns; one that is there is left as it is."""
+        topic, name = request.topic, request.subscription
+        if await self._read(topic, name) is not None:
+            return
+        start = "earliest" if request.start is None else request.start
+        begins = await self.offsets_at(topic, start)
+        offsets = [begins[part] for part in sorted(begins)]
+        made = Note(owner="", planned=offsets, progress=list(offsets))
+        await self._change(topic, name, lambda now: now or made)
+        await self._drop(topic, name)  # whoever opens it writes next
+
     async def _describe(self, request: q.DescribeReader) -> ReaderState:
         note = await self._found(request.topic, request.reader, None)
         note.add_partitions(await self.offsets_at(request.topic, "earliest"))
@@ -374,7 +386,8 @@ def _is_fenced(error: Any) -> bool:
 
 
 _HANDLERS: Final[dict[type, Callable[[KafkaReaders, Any], Any]]] = {
-    q.OpenReader: KafkaReaders._open,  # noqa: SLF001 - the table is part of the class
+    q.CreateSubscription: KafkaReaders._create,  # noqa: SLF001 - the table is part of the class
+    q.OpenReader: KafkaReaders._open,  # noqa: SLF001
     q.DescribeReader: KafkaReaders._describe,  # noqa: SLF001
     q.PlanRanges: KafkaReaders._plan,  # noqa: SLF001
     q.ReadRange: KafkaReaders._range,  # noqa: SLF001

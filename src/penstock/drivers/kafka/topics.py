@@ -46,7 +46,6 @@ WEEK_S: Final = 7 * 24 * 3600.0
 SEEN_S: Final = 10.0
 """How long a topic that was made or deleted may take until every broker knows."""
 SETTLED_PAUSE_S: Final = 0.05
-KEPT: Final = ("durability", "retain_s", "replay_s", "max_age_s", "max_bytes", "keep_last")
 COUNTED_MAX: Final = 10_000
 """Dead letters that are counted one by one."""
 
@@ -209,7 +208,7 @@ class Topics(Looking):
     # -- making and deleting -----------------------------------------------------------------------
 
     async def put_topic(self, topic: str, partitions: int, policy: TopicPolicy) -> None:
-        capabilities.check_topic_policy(self.capabilities, 1, policy, KEPT)
+        capabilities.check_topic_policy(self.capabilities, 1, policy)
         if policy.keep_last > 1:
             raise Unsupported(
                 f"kafka: topics keep the last message of a key, not the last {policy.keep_last}: "

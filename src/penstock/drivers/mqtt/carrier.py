@@ -98,6 +98,7 @@ class MqttCarrier:
         self.capabilities: Capabilities = msgspec.structs.replace(
             capabilities.MQTT,
             has_expiry=self.version >= FIVE,
+            has_headers=self.version >= FIVE,
             has_dead_letters="dead" in options,
         )
         self.text = address.text
@@ -338,7 +339,7 @@ class MqttCarrier:
         if names.is_dead_topic(topic):
             raise _dead_elsewhere(topic, self._dead_url)
         check_topic(topic)
-        capabilities.check_topic_policy(self.capabilities, partitions, policy, ("keep_last",))
+        capabilities.check_topic_policy(self.capabilities, partitions, policy)
         if policy.keep_last > 1:
             raise Unsupported(
                 f"topic setting keep_last={policy.keep_last} is not available on mqtt: URLs, whose "

@@ -240,10 +240,7 @@ class NatsCarrier(NatsNotes):
             return None
 
     async def put_topic(self, topic: str, partitions: int, policy: TopicPolicy) -> None:
-        capabilities.check_topic_policy(
-            self.capabilities, partitions, policy,
-            ("max_age_s", "max_bytes", "replay_s", "max_bytes_refuse"),
-        )  # fmt: skip
+        capabilities.check_topic_policy(self.capabilities, partitions, policy)
         await self._put_stream(topic, policy)
 
     async def ensure_dead(self, topic: str, bytes_max: int) -> None:

@@ -26,9 +26,7 @@ COUNTED_MAX: Final = 100
 
 def check_topic(can: Capabilities, partitions: int, policy: TopicPolicy) -> None:
     """Raises Unsupported for settings that Pub/Sub cannot keep."""
-    capabilities.check_topic_policy(
-        can, partitions, policy, ("retain_s", "replay_s", "max_age_s")
-    )  # fmt: skip
+    capabilities.check_topic_policy(can, partitions, policy)
     if policy.dead_of is not None:
         return
     for name in ("retain_s", "replay_s"):

@@ -84,6 +84,8 @@ FORGET_PAGE: Final = 1_000
 EPHEMERAL: Final = OWN + ":ephemeral:"
 LIVE_S: Final = 5.0
 """A consumer that was heard of so lately counts as connected: a live one asks far oftener."""
+COUNT_MAX: Final = 1_000
+"""Where Redis does not tell how many messages wait, so many are counted."""
 TRIM_S: Final = 1.0
 TRIM_PAGE: Final = 200
 TRIM_PAGES_MAX: Final = 100
@@ -310,9 +312,7 @@ class RedisCarrier(RedisNotes):
     ) -> bool:
         """Writes the settings over those of `before`; False when they are others by now."""
         check_name(topic)
-        capabilities.check_topic_policy(
-            self.capabilities, partitions, policy, ("retain_s", "replay_s", "max_age_s")
-        )
+        capabilities.check_topic_policy(self.capabilities, partitions, policy)
         said = text(await self.call(lambda: self.redis.hget(TOPICS, topic)) or b"")
         known = json.loads(said) if said else {}
         found = msgspec.convert(known.get("policy", {}), TopicPolicy) if said else None
@@ -373,16 +373,25 @@ class RedisCarrier(RedisNotes):
             said = policies.get(name)
             policy = msgspec.convert(json.loads(said) if said else {}, SubscriptionPolicy)
             live = await self._live_consumers(topic, name)
-            read_count = group.get("entries-read")
+            read_count, upto = group.get("entries-read"), text(group["last-delivered-id"])
+            waiting, least = group.get("lag"), None
+            if waiting is None:
+                waiting, least = await self._counted(topic, upto)
             found.append(
                 SubscriptionRow(
                     topic, name, policy,
                     live,
-                    group.get("lag"), group["pending"],
+                    waiting, group["pending"],
                     None if read_count is None else read_count - group["pending"],
+                    least, upto,
                 )
             )  # fmt: skip
         return found
+
+    async def _counted(self, topic: str, upto: str) -> tuple[int | None, int | None]:
+        """How many messages are behind a position, or how many there are at least."""
+        count, is_all = await self.run(keeping.WAITING, stream=topic, after=upto, most=COUNT_MAX)
+        return (count, None) if is_all else (None, count)
 
     async def _live_consumers(self, topic: str, name: str) -> list[str]:
         rows = await self.call(lambda: self.redis.xinfo_consumers(topic, name))

@@ -207,6 +207,25 @@ return 1
 )
 """Moves a subscription; what its consumers hold is void. [first id]: the position is not held."""
 
+WAITING: Final = """
+local a = cmsgpack.unpack(ARGV[1])
+local function counted(from, to)
+  local found = 0
+  while found < a.most do
+    local rows = redis.call('XRANGE', a.stream, from, to, 'COUNT', 100)
+    found = found + #rows
+    if #rows < 100 then return found end
+    from = '(' .. rows[100][1]
+  end
+end
+local after = counted('(' .. a.after, '+')
+if after then return {after, 1} end
+local before = counted('-', a.after)
+if before then return {redis.call('XLEN', a.stream) - before, 1} end
+return {a.most, 0}
+"""
+"""Messages behind an id: [how many, 1], or [at least so many, 0] when counting would take long."""
+
 NOTE: Final = (
     ENSURE
     + _GROUPS

@@ -16,6 +16,7 @@ from penstock.vocabulary.limits import MIB, UNITS_KEPT
 from penstock.vocabulary.units import UnitWish
 from penstock.wire import frames
 from penstock.wire.frames import RECENT, RECENT_S_MAX, Type
+from penstock.wire.frames_hello import UNIT_MAPS
 from penstock.wire.frames_publish import encode_unit, publish_head
 
 FLYING_BYTES_MAX: Final = 16 * MIB
@@ -80,7 +81,8 @@ class UnitFlight(Flight):
             for attachment, listed in self.claims
         ]
         flags = RECENT if time.time() - self.since < RECENT_S_MAX else 0
-        pieces = encode_unit(self.wish, claims, link.refusals)
+        has_maps = link.welcome is not None and UNIT_MAPS in link.welcome.features
+        pieces = encode_unit(self.wish, claims, link.refusals, has_maps=has_maps)
         link.send_pieces(frames.frame_of(Type.UNIT, number, pieces, flags))
 
 

@@ -75,8 +75,8 @@ def _refuse_flight(driver: "RemoteDriver", number: int, error: PenstockError) ->
         link.refusals += 1
     flight = driver.flights.take(number, link)
     assert flight is not None
-    if isinstance(error, StaleMap) and flight.topic:
-        driver.maps[flight.topic.decode()] = error.partitions
+    if isinstance(error, StaleMap) and (topic := flight.topic.decode() or error.topic):
+        driver.maps[topic] = error.partitions
     give(flight.answer, error)
 
 

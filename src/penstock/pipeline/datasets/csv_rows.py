@@ -28,7 +28,11 @@ class CsvRow(NamedTuple):
 
 
 class UnknownHeader(ValueError):
-    """The first line names other columns than the dataset has."""
+    """The first line names other columns than the dataset has: each (path, what is wrong)."""
+
+    def __init__(self, *wrong: tuple[str, str]) -> None:
+        super().__init__("; ".join(f"{path} {text}" for path, text in wrong))
+        self.wrong = wrong
 
 
 class NotAReading(ValueError):
@@ -63,23 +67,23 @@ class CsvForm:
             elif cells is None or not self._is_header(cells, names):
                 rows.append(CsvRow(number, raw, self._body(names, cells)))
         if names is None:
-            raise UnknownHeader("there is no header line")
+            raise UnknownHeader(("header", "is missing: there is no line"))
         return rows
 
     def _names(self, cells: list[str] | None) -> list[str]:
         if cells is None:
-            raise UnknownHeader("the header line is not UTF-8 text")
+            raise UnknownHeader(("header", "is no line of UTF-8 text with commas"))
         names = [self.older_names.get(cell.strip(), cell.strip()) for cell in cells]
-        unknown = [name for name in names if name not in self.columns]
-        missing = [name for name in self.columns if name not in names]
-        again = {name for name in names if names.count(name) > 1} - self.may_repeat
-        for text, wrong in (
-            ("unknown", unknown),
-            ("missing", missing),
-            ("repeated", sorted(again)),
-        ):
-            if wrong:
-                raise UnknownHeader(f"{text} columns: {', '.join(wrong)[:400]}")
+        told = dict.fromkeys(names)
+        wrong = [(_path(name), "is unknown") for name in told if name not in self.columns]
+        wrong += [(_path(name), "is missing") for name in self.columns if name not in told]
+        wrong += [
+            (_path(name), "is given more than once")
+            for name in told
+            if name in self.columns and name not in self.may_repeat and names.count(name) > 1
+        ]
+        if wrong:
+            raise UnknownHeader(*wrong)
         return names
 
     def _is_header(self, cells: list[str], names: list[str]) -> bool:
@@ -117,6 +121,10 @@ def _cells(raw: bytes) -> list[str] | None:
         return next(csv.reader([raw.decode()], strict=True))
     except (UnicodeDecodeError, csv.Error, StopIteration):
         return None
+
+
+def _path(column: str) -> str:
+    return f"header.{column[:100]}"
 
 
 def _numbered(name: str, count: int) -> tuple[str, ...]:

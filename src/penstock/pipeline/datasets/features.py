@@ -3,14 +3,24 @@
     {"release": [], "operational": ["logging", "validation"], "experiment": [], "permission": []}
 
 The topic keeps its last message; whoever wants to know reads it again, which is cheap, so that a
-change is followed without a restart. The version is the offset of that message.
+change is followed without a restart. The version is the offset of that message; where messages have
+no offsets, their count.
+
+A broker that cannot keep the last message, or cannot show it (`Capabilities.has_last`), leaves it
+to those who listen: a view then holds the features itself, and `follow` hears of changes.
 """
 
+import asyncio
+import logging
+from asyncio import Event
 from typing import Any, Final
 
 import msgspec
 
-from penstock.vocabulary.errors import InvalidArgument, UnknownTopic
+from penstock.pipeline.datasets.topics import ensure_topic
+from penstock.vocabulary.errors import InvalidArgument, PenstockError, UnknownTopic
+
+log = logging.getLogger("penstock.pipeline")
 
 TOPIC: Final = "system.feature"
 NAME: Final = "env.active.features"
@@ -18,6 +28,10 @@ VALIDATION: Final = "validation"
 LOGGING: Final = "logging"
 LOOK: Final = 100
 """Messages looked at in one go."""
+FOLLOW_S: Final = 1.0
+"""How often the topic is looked at."""
+RETAINED_S: Final = 0.5
+"""How long a broker may take to hand out the message it retained."""
 
 
 class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,33 +58,41 @@ class FeatureView:
 
     def __init__(self, client: Any) -> None:
         self._client = client
+        self._after: int | str = 0
+        self._is_ready = Event()
         self.version = -1
         self.features = Features()
 
+    @property
+    def is_kept(self) -> bool:
+        """False when the broker keeps no features: they last as long as this view."""
+        return bool(_settings(self._client.capabilities) or self._client.capabilities.has_last)
+
     async def read(self) -> Features:
         """The newest features; what is no list of features leaves the last ones in force."""
-        while True:
+        while self._client.capabilities.has_last:
             try:
-                found = await self._client.peek(TOPIC, LOOK, partition=0, after=self.version + 1)
+                found = await self._client.peek(TOPIC, LOOK, after=self._after)
             except UnknownTopic:
-                return self.features
+                break
             for message in found:
-                if message.offset is not None:
-                    self.version = message.offset
-                try:
-                    self.features = msgspec.json.decode(message.body or b"", type=Features)
-                except msgspec.MsgspecError:
-                    continue
-            # A broker that is not ours may have no offsets: all it holds is looked at each time.
-            if len(found) < LOOK or found[-1].offset is None:
-                return self.features
+                has_offset = message.offset is not None
+                self.version = message.offset if has_offset else self.version + 1
+                self._after = message.offset + 1 if has_offset else message.position
+                self._take(message.body)
+            if len(found) < LOOK:
+                break
+        return self.features
+
+    def _take(self, body: bytes | None) -> None:
+        try:
+            self.features = msgspec.json.decode(body or b"", type=Features)
+        except msgspec.MsgspecError as error:
+            log.warning("a message of %s is no list of features: %s", TOPIC, error)
 
     async def publish(self, features: Features) -> None:
         """Makes these the active features; durable when it returns."""
-        try:
-            await self._client.describe_topic(TOPIC)
-        except UnknownTopic:
-            await self._client.create_topic(TOPIC, keep_last=1)
+        await ensure_topic(self._client, TOPIC, 1, **_settings(self._client.capabilities))
         body = msgspec.json.encode(features)
         await self._client.publish(
             TOPIC, body, key=NAME, headers={"content-type": "application/json"}
@@ -88,5 +110,60 @@ class FeatureView:
         )
         if wanted != current:
             await self.publish(wanted)
-            await self.read()
+            if self._client.capabilities.has_last:
+                await self.read()
+            else:
+                self.features = wanted
         return wanted
+
+    # -- following -------------------------------------------------------------------------------
+
+    async def ready(self) -> None:
+        """Returns once `follow`, which runs, has read what is there."""
+        await self._is_ready.wait()
+
+    async def follow(self) -> None:
+        """Keeps `features` as they are published, until it is cancelled."""
+        look = self._look if self._client.capabilities.has_last else self._listen
+        is_told = False
+        while True:
+            try:
+                await look()
+                is_told = False
+            except PenstockError as error:
+                if not is_told:
+                    log.warning("features cannot be followed just now: %s", error)
+                is_told = True
+            self._is_ready.set()
+            await asyncio.sleep(FOLLOW_S)
+
+    async def _look(self) -> None:
+        before = self.features
+        await self.read()
+        if self.features != before:
+            log.info("features are now %s", msgspec.to_builtins(self.features))
+
+    async def _listen(self) -> None:
+        """Hears what is published from now on, and before that what the broker retained."""
+        settings = _settings(self._client.capabilities)
+        await ensure_topic(self._client, TOPIC, 1, **settings)
+        start = "earliest" if settings else "latest"
+        async with self._client.subscribe(TOPIC, start=start) as deliveries:
+            retained = await deliveries.receive(timeout_s=RETAINED_S) if settings else None
+            if retained is not None:
+                self._hear(retained)
+            self._is_ready.set()
+            async for message in deliveries:
+                self._hear(message)
+
+    def _hear(self, message: Any) -> None:
+        self._take(message.body)
+        message.ack()
+        log.info("features are now %s", msgspec.to_builtins(self.features))
+
+
+def _settings(can: Any) -> dict[str, Any]:
+    """What the topic of features asks of its broker."""
+    if "keep_last" in can.topic_settings:
+        return {"keep_last": 1}
+    return {"retain_s": None} if can.has_last else {}

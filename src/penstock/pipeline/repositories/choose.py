@@ -37,6 +37,13 @@ def table_folder(url: str, table: str) -> str:
     return str(Path(place).joinpath(*parts))
 
 
+def has_table(url: str, table: str) -> bool:
+    """True when the table was created; nothing is changed. Raises InvalidArgument."""
+    scheme, _ = check_repository(url)
+    kind = DeltaStorage if scheme == "delta" else ParquetStorage
+    return kind.is_at(Path(table_folder(url, table)))
+
+
 def open_repository(url: str, table: str, dataset: Dataset) -> TableStorage:
     """The table, locked for this writer. Raises InvalidArgument, TableLocked and others."""
     scheme, _ = check_repository(url)

@@ -1,8 +1,9 @@
 """`delta:` tables: files are added by one commit of the Delta log for each batch.
 
-The commit carries the application and the batch, so that a repeated batch is recognised by the
-table itself. `deltalake` writes log entries without syncing them: that is done here, before
-anybody is told that the batch is stored.
+The commit carries the application, the batch and where its source ended, so that a repeated batch
+is recognised by the table itself, however long ago it was. `deltalake` writes log entries and
+checkpoints of the log without syncing them: that is done here, before anybody is told that the
+batch is stored.
 """
 
 import json
@@ -18,6 +19,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from penstock.pipeline.datasets import table
 from penstock.pipeline.datasets.dataset import Dataset
 from penstock.pipeline.refusals import TableLocked, TableSchemaDiffers
+from penstock.pipeline.repositories import delta_log
 from penstock.pipeline.repositories.files import DataFile, stats_of, write_files
 from penstock.pipeline.repositories.locking import FolderLock
 from penstock.pipeline.repositories.port import Committed, WriteId
@@ -28,8 +30,8 @@ LOCK: Final = "_penstock.lock"
 LOG: Final = "_delta_log"
 SOURCE: Final = "penstock.source"
 APPLICATION: Final = "penstock.application"
-HISTORY_MAX: Final = 1_000
-"""Commits looked at for the last batch of a pipeline."""
+HISTORY_STEP: Final = 1_000
+"""Commits looked at first for what a batch said about its source; then ten times as many."""
 
 
 class DeltaStorage:
@@ -39,6 +41,8 @@ class DeltaStorage:
         self.root = root
         self.dataset = dataset
         folder = Path(root)
+        self._synced: int | None = None
+        """When the checkpoint of the log that was synced last was written."""
         self._lock = FolderLock(
             folder, LOCK, TableLocked,
             f"table {root} has another writer; stop that one, or wait until it is done",
@@ -48,6 +52,11 @@ class DeltaStorage:
         except BaseException:
             self._lock.close()
             raise
+
+    @staticmethod
+    def is_at(folder: Path) -> bool:
+        """True when a folder is such a table."""
+        return any((folder / LOG).glob("[0-9]*"))
 
     @property
     def version(self) -> int:
@@ -73,23 +82,44 @@ class DeltaStorage:
         return [_data_file(row, self.dataset) for row in actions.to_pylist()]
 
     def last(self, pipeline: str) -> dict[int, Committed]:
-        """The last batch of each epoch, from the log."""
+        """The last batch of each epoch, from the transactions in the log."""
+        known = delta_log.transactions(Path(self.root) / LOG, self.version)
         found: dict[int, Committed] = {}
-        for entry in map(_told, self._table.history(HISTORY_MAX)):
-            name, _, epoch = str(entry.get(APPLICATION, "")).rpartition("/")
-            if name != pipeline or int(epoch) in found:
-                continue
-            batch = self._table.transaction_version(f"{name}/{epoch}")
-            assert batch is not None
-            found[int(epoch)] = Committed(batch, json.loads(entry[SOURCE]))
+        for epoch, batch in delta_log.epochs(known, pipeline).items():
+            write_id = WriteId(f"{pipeline}/{epoch}", batch)
+            source = delta_log.source_of(known, write_id)
+            found[epoch] = Committed(batch, self._said(write_id) if source is None else source)
         return found
+
+    def _said(self, write_id: WriteId) -> dict[str, Any]:
+        """What the commit of a batch says about its source; nothing when the log forgot it.
+
+        Earlier commits of its application tell the ends of partitions that it says nothing of.
+        """
+        count = HISTORY_STEP
+        while True:
+            history = self._table.history(count)
+            told = [
+                json.loads(entry[SOURCE])
+                for entry in map(_told, history)
+                if entry.get(APPLICATION) == write_id.application and SOURCE in entry
+            ]
+            if told or len(history) < count:
+                break
+            count *= 10
+        source: dict[str, Any] = {}
+        for each in reversed(told):
+            source |= each | {"ends": source.get("ends", {}) | each.get("ends", {})}
+        return source
 
     def commit(self, added: list[DataFile], write_id: WriteId, source: dict[str, Any]) -> bool:
         """One log entry for the batch, synced with everything it names."""
         if self.is_committed(write_id):
             return False
         properties = CommitProperties(
-            app_transactions=[Transaction(write_id.application, write_id.batch)],
+            app_transactions=[
+                Transaction(*each) for each in delta_log.noted(write_id, source).items()
+            ],
             custom_metadata={
                 APPLICATION: write_id.application,
                 SOURCE: json.dumps(source, separators=(",", ":")),
@@ -113,6 +143,7 @@ class DeltaStorage:
 
         A reader of such an old version finds them gone. Raises StorageError.
         """
+        before = self.version
         try:
             gone = self._table.vacuum(
                 hours, dry_run=False, enforce_retention_duration=False, full=True
@@ -120,9 +151,7 @@ class DeltaStorage:
             self._table.update_incremental()
         except DeltaError as error:
             raise StorageError(f"table {self.root} cannot be vacuumed: {error}") from error
-        log = Path(self.root) / LOG
-        sync_file(log / f"{self.version:020}.json")
-        sync_folders([log, self.root])
+        self._sync_log(before)
         return len(gone)
 
     def close(self) -> None:
@@ -131,13 +160,13 @@ class DeltaStorage:
 
     def _opened(self, folder: Path) -> DeltaTable:
         wanted = Schema.from_arrow(self.dataset.schema)
-        if not DeltaTable.is_deltatable(str(folder)):
+        if not self.is_at(folder):
             make_folder(folder)
             created = DeltaTable.create(str(folder), wanted, partition_by=[table.DAY])
             sync_file(folder / LOG / f"{0:020}.json")
             sync_folders([folder / LOG, folder])
             return created
-        found = DeltaTable(str(folder))
+        found = _loaded(folder)
         differs = _difference(found.schema(), wanted)
         if not differs and list(found.metadata().partition_columns) != [table.DAY]:
             differs = f"it is partitioned by {found.metadata().partition_columns}, not by day"
@@ -159,6 +188,7 @@ class DeltaStorage:
         return AddAction(file.path, file.size, {table.DAY: file.day}, now, is_new, stats)
 
     def _add(self, actions: list[Any], properties: CommitProperties | None) -> None:
+        before = self.version
         try:
             self._table.create_write_transaction(
                 actions, "append", Schema.from_arrow(self.dataset.schema), [table.DAY],
@@ -168,9 +198,32 @@ class DeltaStorage:
             self._table.update_incremental()
         except DeltaError as error:
             raise StorageError(f"table {self.root} did not take a commit: {error}") from error
+        self._sync_log(before)
+
+    def _sync_log(self, before: int) -> None:
+        """Makes the commits after a version survive a power cut, and a checkpoint made of them."""
         log = Path(self.root) / LOG
-        sync_file(log / f"{self.version:020}.json")
+        for version in range(before + 1, self.version + 1):
+            sync_file(log / f"{version:020}.json")
+        hint = log / delta_log.HINT
+        written = hint.stat().st_mtime_ns if hint.exists() else None
+        if written != self._synced:
+            for path in (*delta_log.newest_checkpoint(log), hint):
+                sync_file(path)
+            self._synced = written
         sync_folders([log, self.root])
+
+
+def _loaded(folder: Path) -> DeltaTable:
+    """The table, without a checkpoint of its log that a power cut damaged. Raises StorageError."""
+    try:
+        return DeltaTable(str(folder))
+    except DeltaError:
+        delta_log.mend(folder / LOG)
+    try:
+        return DeltaTable(str(folder))
+    except DeltaError as error:
+        raise StorageError(f"table {folder} cannot be read: {error}") from error
 
 
 def _told(entry: dict[str, Any]) -> dict[str, Any]:

@@ -59,6 +59,11 @@ class ParquetStorage:
             self._lock.close()
             raise
 
+    @staticmethod
+    def is_at(folder: Path) -> bool:
+        """True when a folder is such a table."""
+        return (folder / MANIFESTS).is_dir()
+
     @property
     def version(self) -> int:
         """The newest version; -1 before the first."""
@@ -90,7 +95,11 @@ class ParquetStorage:
         for manifest in self._versions:
             name, _, epoch = manifest.application.rpartition("/")
             if name == pipeline:
-                found[int(epoch)] = Committed(manifest.batch, manifest.source)
+                before = found.get(int(epoch))
+                source = dict(manifest.source)
+                if before is not None and "ends" in before.source:  # some batches told a part only
+                    source["ends"] = before.source["ends"] | source.get("ends", {})
+                found[int(epoch)] = Committed(manifest.batch, source)
         return found
 
     def commit(self, added: list[DataFile], write_id: WriteId, source: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.pipeline.datasets import table
-from penstock.pipeline.repositories.delta import APPLICATION, LOG, SOURCE, DeltaStorage
+from penstock.pipeline.repositories.delta import APPLICATION, SOURCE, DeltaStorage
 from penstock.pipeline.repositories.files import DataFile
 from penstock.pipeline.repositories.port import WriteId
 from penstock.pipeline.repositories.syncing import sync_file, sync_folders
@@ -45,14 +45,13 @@ class SparkDeltaStorage(DeltaStorage):
             raise StorageError(
                 f"table {self.root} did not take batch {write_id.batch} of {write_id.application}"
             )
-        for version in range(before + 1, self.version + 1):
-            sync_file(place / LOG / f"{version:020}.json")
         days = {str(place / f"{table.DAY}={each.day}") for each in added}
         known = {each.path for each in self.files(before)}
         for each in self.files():
             if each.path not in known:
                 sync_file(place / each.path)
-        sync_folders([*days, place / LOG, place])
+        sync_folders(days)
+        self._sync_log(before)
         shutil.rmtree(place / STAGING, ignore_errors=True)
         return True
 

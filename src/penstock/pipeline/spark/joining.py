@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.pipeline.counting import Counts
 from penstock.pipeline.datasets.events import EVENTS
-from penstock.pipeline.flow import Counts
 from penstock.pipeline.ledger import Range
 from penstock.pipeline.refusals import CountsDiffer
 from penstock.pipeline.repositories.known import Marks, is_among

@@ -15,13 +15,13 @@ import pyarrow as pa
 from penstock.pipeline import messages
 from penstock.pipeline.datasets.features import TOPIC as FEATURES
 from penstock.pipeline.datasets.features import Features
+from penstock.pipeline.holding import differs
 from penstock.pipeline.ledger import Range
 from penstock.pipeline.refusals import CountsDiffer
 from penstock.pipeline.settings import Pipeline
 from penstock.pipeline.spark import kafka_rows, kafka_url, workers
 from penstock.pipeline.spark.feed import Offsets
 from penstock.pipeline.spark.kafka_link import KafkaLink, Record
-from penstock.pipeline.spark.penstock_feed import differs
 from penstock.pipeline.spark.workers import Outcome, Plan, Priors
 from penstock.pipeline.work import Quarantined
 

@@ -1,7 +1,6 @@
 """Messages of our own broker: a reader, whose ranges the workers read themselves."""
 
 import json
-import secrets
 from functools import partial
 from typing import Any
 
@@ -9,6 +8,7 @@ import pyarrow as pa
 
 from penstock.client.client import Client
 from penstock.client.reader import Reader
+from penstock.pipeline import holding
 from penstock.pipeline.datasets.features import Features, FeatureView
 from penstock.pipeline.flow import Publisher, ensure_topic
 from penstock.pipeline.ledger import Range
@@ -16,7 +16,6 @@ from penstock.pipeline.rewinding import rewind
 from penstock.pipeline.settings import Pipeline
 from penstock.pipeline.spark import joining, workers
 from penstock.pipeline.spark.feed import Call, Offsets
-from penstock.pipeline.spark.refusals import SourceDiffers
 from penstock.pipeline.spark.workers import Outcome, Plan, Priors, ReaderPlace
 from penstock.pipeline.work import Quarantined
 
@@ -24,11 +23,14 @@ from penstock.pipeline.work import Quarantined
 class PenstockFeed:
     """A topic of a Penstock broker. `call` runs a coroutine on the client's loop."""
 
-    def __init__(self, pipeline: Pipeline, client: Client, call: Call, epoch: int) -> None:
+    def __init__(
+        self, pipeline: Pipeline, client: Client, call: Call, epoch: int, *, is_new: bool = False
+    ) -> None:
         self._pipeline = pipeline
         self._client = client
         self._call = call
-        self._owner = secrets.token_hex(8)
+        self._is_new = is_new
+        self._owner = holding.new_owner(pipeline)
         self._features = FeatureView(client)
         self._reader: Reader
         self._publisher = Publisher(client, pipeline, epoch)
@@ -41,7 +43,7 @@ class PenstockFeed:
         pipeline = self._pipeline
         await self._client.open()
         await ensure_topic(self._client, pipeline.topic)
-        return await self._client.reader(pipeline.topic, pipeline.subscription, owner=self._owner)
+        return await holding.open_reader(self._client, pipeline, self._owner, is_new=self._is_new)
 
     def progress(self) -> Offsets:
         """How far the reader is."""
@@ -50,19 +52,20 @@ class PenstockFeed:
 
     def begin(self, ends: Offsets) -> Offsets:
         """Moves the reader there, back too when the broker still holds that."""
+        self._call(holding.check_ends(self._client, self._pipeline, ends))
         self._reader = self._call(rewind(self._client, self._reader, ends))
         self.report(ends)
         return self.progress() | ends
 
     def check(self, need: Offsets, upto: Offsets) -> None:
         """Compares with what the reader holds."""
-        held = self._call(self._client.describe_topic(self._pipeline.topic))["ends"]
         progress = self.progress()
-        for at, end in upto.items():
-            has = held[at] if at < len(held) else 0
-            low, first = progress.get(at, 0), need.get(at, 0)
-            if has < end or low > first:
-                raise differs(self._pipeline, at, (first, end), (low, has))
+        for at, low in progress.items():
+            first, end = need.get(at, 0), upto.get(at, 0)
+            if at in upto and low > first:
+                raise holding.differs(self._pipeline, at, (first, end), (low, end))
+        ranges = [(at, need.get(at, 0), end) for at, end in upto.items()]
+        self._call(holding.check_planned(self._client, self._reader, self._pipeline, ranges))
 
     def stream(self, spark: Any, initial: Offsets) -> Any:
         """Emits ranges only."""
@@ -124,15 +127,3 @@ class PenstockFeed:
     def _place(self) -> ReaderPlace:
         pipeline = self._pipeline
         return ReaderPlace(pipeline.url, pipeline.topic, pipeline.subscription, self._owner)
-
-
-def differs(
-    pipeline: Pipeline, partition: int, need: tuple[int, int], held: tuple[int, int]
-) -> SourceDiffers:
-    """The refusal of a topic that lacks what comes next."""
-    at = partition
-    return SourceDiffers(
-        f"pipeline {pipeline.name!r} goes on at {at}:{need[0]} up to {at}:{need[1]}, and "
-        f"{pipeline.source} holds {at}:{held[0]} to {at}:{held[1]}: the topic was deleted "
-        "or its reader moved. Put it back, or start with another checkpoint and table"
-    )

@@ -6,7 +6,6 @@ committed and synced; Spark writes `commits/N`; progress is reported to the brok
 in between, the next run does the same batch again, and the result is as if it had not died.
 """
 
-import json
 import logging
 import threading
 import time
@@ -16,9 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.pipeline import counting
+from penstock.pipeline.counting import Counts
 from penstock.pipeline.datasets.features import Features
-from penstock.pipeline.flow import COUNTS, At, Counts
-from penstock.pipeline.ledger import Entry, Identity, Ledger, Range
+from penstock.pipeline.flow import At
+from penstock.pipeline.ledger import Entry, Ledger, Range, identity_of
 from penstock.pipeline.ledger import judge as judge_table
 from penstock.pipeline.repositories.choose import open_repository
 from penstock.pipeline.repositories.compaction import compact, is_due
@@ -49,10 +50,10 @@ class Stopped(PenstockError):
 
 
 class SparkLane:
-    """One pipeline that runs as a query; `feed_of` makes its source, given the epoch."""
+    """One pipeline that runs as a query; `feed_of` makes its source."""
 
     def __init__(
-        self, pipeline: Pipeline, feed_of: Callable[[int], Feed], at: At = lambda _: None
+        self, pipeline: Pipeline, feed_of: Callable[[Ledger], Feed], at: At = lambda _: None
     ) -> None:
         self.pipeline = pipeline
         self.counts = Counts()
@@ -78,19 +79,15 @@ class SparkLane:
     def open(self) -> None:
         """Checks everything that can be checked before any data moves. Raises refusals."""
         pipeline = self.pipeline
-        folders = pipeline.folders()
-        identity = Identity(pipeline.name, pipeline.source, folders)
-        ledger = self._ledger = Ledger(Path(pipeline.checkpoint), identity)
-        for url, folder in zip(pipeline.repositories, folders, strict=True):
+        ledger = self._ledger = Ledger(Path(pipeline.checkpoint), identity_of(pipeline))
+        for url, folder in zip(pipeline.repositories, pipeline.folders(), strict=True):
             self._tables[folder] = self._opened(url, folder)
         lacking = [  # a list: every table is judged
             judge_table(ledger, root, table.last(pipeline.name))
             for root, table in self._tables.items()
         ]
-        feed = self._feed = self._feed_of(ledger.epoch)
+        feed = self._feed = self._feed_of(ledger)
         feed.open()
-        if ledger.last is None:
-            ledger.open_epoch(feed.progress(), 1)
         self._epoch = ledger.epoch
         self._spark = SparkCheckpoint(Path(pipeline.checkpoint) / "spark" / str(self._epoch))
         self._initial = self._begin(ledger, feed)
@@ -122,6 +119,8 @@ class SparkLane:
 
     def _begin(self, ledger: Ledger, feed: Feed) -> Offsets:
         """Where the first batch of this epoch starts: the same, whenever it is asked."""
+        if ledger.last is None:
+            return feed.begin(feed.progress())
         first = [each for each in ledger.entries if (each.epoch, each.batch) == (self._epoch, -1)]
         if not first:
             return {}
@@ -136,6 +135,9 @@ class SparkLane:
             if isinstance(table, SparkDeltaStorage):
                 table.spark = spark
         stream = self._loaded(self.feed.stream(spark, self._initial))
+        assert self._ledger is not None
+        if self._ledger.last is None:  # nothing is left that could be refused
+            self._ledger.open_epoch(self._initial, self._epoch)
         self._spark.clear_drafts()
         writer = stream.writeStream.foreachBatch(self._on_batch).queryName(pipeline.name)
         writer = writer.option("checkpointLocation", str(self._spark.folder.absolute()))
@@ -196,7 +198,7 @@ class SparkLane:
         if list(missing) == list(self._tables):  # else a run before this one published
             counts.events = self._published(outcomes, entry.ranges)
             self._at("published")
-        self._export(entry, write_id, counts)
+            self._note(entry, write_id, counts)
         source = {"topic": self.pipeline.topic, "ends": {str(at): ends[at] for at in sorted(ends)}}
         for at, table in enumerate(missing.values()):
             added = [file for each in outcomes for file in each.stored[at].files]
@@ -254,14 +256,9 @@ class SparkLane:
         self.feed.publish(refused, events, rows, ranges)
         return len(events)
 
-    def _export(self, entry: Entry, write_id: WriteId, counts: Counts) -> None:
-        """Writes the counts of a batch where `pipeline status` finds them."""
-        line = {
-            "application": write_id.application, "batch": entry.batch,
-            **msgspec.to_builtins(counts),
-        }  # fmt: skip
-        with (Path(self.pipeline.checkpoint) / COUNTS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+    def _note(self, entry: Entry, write_id: WriteId, counts: Counts) -> None:
+        """Writes the counts of a batch down, before any table has it."""
+        line = counting.note(Path(self.pipeline.checkpoint), write_id, counts)
         if msgspec.convert(entry.features.get("active", {}), Features).has_logging:
             log.info("pipeline %s: %s", self.pipeline.name, line)
 

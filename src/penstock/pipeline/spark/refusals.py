@@ -28,12 +28,6 @@ class SessionFailed(PipelineRefused):
     code = "session-failed"
 
 
-class SourceDiffers(PipelineRefused):
-    """The topic does not hold what comes after the checkpoint: it was trimmed or replaced."""
-
-    code = "source-differs"
-
-
 class QueryFailed(PenstockError):
     """Spark ended the query; the text is what Spark said."""
 

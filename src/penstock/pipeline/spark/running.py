@@ -9,6 +9,7 @@ from typing import Any, Final
 from penstock.client.blocking import LoopThread
 from penstock.client.client import Client, connect
 from penstock.pipeline.flow import At
+from penstock.pipeline.ledger import Ledger
 from penstock.pipeline.settings import Pipeline
 from penstock.pipeline.spark import session
 from penstock.pipeline.spark.feed import Feed
@@ -91,10 +92,11 @@ def run(
         return lanes
 
 
-def _feed(pipeline: Pipeline, client: Client | None, thread: LoopThread, epoch: int) -> Feed:
+def _feed(pipeline: Pipeline, client: Client | None, thread: LoopThread, ledger: Ledger) -> Feed:
     if client is None:
-        return KafkaFeed(pipeline, epoch)
-    return PenstockFeed(pipeline, client, thread.call, epoch)
+        return KafkaFeed(pipeline, ledger.epoch)
+    is_new = ledger.last is None
+    return PenstockFeed(pipeline, client, thread.call, ledger.epoch, is_new=is_new)
 
 
 def jars_of(pipelines: Sequence[Pipeline]) -> list[str]:

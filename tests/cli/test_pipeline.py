@@ -103,6 +103,20 @@ def test_a_bad_file_is_a_usage_error_with_file_table_and_key(
     assert penstock("pipeline", "run", "none.toml").code == 2
 
 
+def test_a_table_with_another_schema_is_refused_before_anything_is_read(
+    lane: Lane, penstock: Penstock
+) -> None:
+    lane.post(readings(5))
+    penstock("pipeline", "run", "pipeline.toml")
+    text = lane.file.read_text().replace('dataset = "pms"', 'dataset = "mppt"')
+    table = 'table = "analytics.pms_monitoring"\nsubscription = "other"\n'
+    lane.file.write_text(text.replace("/checkpoint", "/other") + table)
+    refused = penstock("pipeline", "run", "pipeline.toml", "--json")
+    assert (refused.code, refused.error()["code"]) == (1, "table-schema-differs")
+    assert "pms_monitoring" in refused.err
+    assert len(lane.messages(f"{lane.topic}.quarantine")) == 0
+
+
 def test_a_pipeline_is_chosen_by_name(lane: Lane, penstock: Penstock) -> None:
     answer = penstock("pipeline", "check", "pipeline.toml", "--pipeline", "pmss")
     assert (answer.code, "did you mean 'pms'" in answer.err) == (2, True)

@@ -26,11 +26,13 @@ from penstock.pipeline.refusals import (
     CheckpointMissing,
     CountsDiffer,
     PipelineRunning,
+    SourceDiffers,
     TableLocked,
     TableSchemaDiffers,
 )
 from penstock.pipeline.repositories.choose import open_repository
 from penstock.vocabulary.errors import Unavailable
+from penstock.vocabulary.message import Message
 from tests.pipeline.datasets import bodies
 from tests.pipeline.lane import Lane, readings
 
@@ -381,3 +383,59 @@ def test_few_small_files_are_merged_once_one_is_old(tmp_path: Path) -> None:
     lane.run()
     (done,) = compact_tables(lane.pipeline).values()
     assert (done.files_before, len(lane.rows())) == (0, 30), "nothing was left to merge"
+
+
+def test_a_topic_trimmed_below_the_checkpoint_is_refused_before_anything_is_read(
+    tmp_path: Path,
+) -> None:
+    lane = Lane(tmp_path)
+    lane.post(readings(20))
+    lane.run()
+    lane.post(readings(20, 20))
+
+    async def trim() -> None:
+        async with connect(lane.url) as client:
+            reader = await client.reader(lane.topic, lane.pipeline.subscription, owner="x")
+            await reader.release(force=True)
+            await client.alter_topic(lane.topic, max_age_s=0.1)
+            async with asyncio.timeout(60):
+                while await client.peek(lane.topic):  # noqa: ASYNC110 - the broker tells nobody
+                    await asyncio.sleep(0.05)
+            await client.alter_topic(lane.topic, max_age_s=None)
+
+    asyncio.run(trim())
+    lane.post(readings(5, 40))
+    with pytest.raises(SourceDiffers, match=r"goes on at 0:20 up to 0:40.* was trimmed"):
+        lane.run()
+    assert len(lane.rows()) == 20
+
+
+def test_a_running_lane_follows_a_change_of_features(tmp_path: Path) -> None:
+    lane = Lane(tmp_path, extra='trigger = "asap"\n')
+    lane.post(readings(1))
+
+    async def steps() -> Counts:
+        async with connect(lane.url) as client, Consumer(lane.pipeline, client) as consumer:
+            running = asyncio.create_task(consumer.run())
+
+            async def post(first: int) -> None:
+                wide = [
+                    bodies.encoded(bodies.pms(pack__dock=60, time_local=f"20200210T0000{at}Z"))
+                    for at in range(first, first + 5)
+                ]
+                known = consumer.counts.read
+                await client.publish_many(lane.topic, [Message(body=x) for x in wide])
+                while consumer.counts.read < known + 5:  # noqa: ASYNC110 - it only counts
+                    await asyncio.sleep(0.01)
+
+            await post(10)
+            assert numbers(consumer.counts) == (6, 1, 5, 0)
+            await FeatureView(client).change(operational=["logging"])
+            await post(20)
+            assert numbers(consumer.counts) == (11, 6, 5, 0)
+            await FeatureView(client).change(operational=["logging", "validation"])
+            await post(30)
+            consumer.stop()
+            return await running
+
+    assert numbers(asyncio.run(asyncio.wait_for(steps(), 60))) == (16, 6, 10, 0)

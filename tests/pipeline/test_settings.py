@@ -96,7 +96,7 @@ def test_a_file_is_read_with_all_its_defaults(tmp_path: Path) -> None:
         ('lane = "process"', 'lane = "cloud"', "key lane: Invalid enum value"),
         ('lane = "process"', 'checkpoint = "./checkpoints/pms"', r"both use \./checkpoints/pms"),
         (
-            "file:./data/monitoring.mppt?listen=no",
+            "nats://h1:4222/monitoring.mppt?tls=true",
             'penstock://127.0.0.1:8001/monitoring.pms"\nsubscription = "analytics.pms_monitoring',
             r"\[pipeline.pms\] and \[pipeline.mppt\] both read penstock://127.0.0.1:8001/monitoring.pms",
         ),

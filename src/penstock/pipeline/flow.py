@@ -123,6 +123,7 @@ class Subscriber:
         if lacking:
             await self._process(last)
         else:
+            holding.check_reached(pipeline, last.ends(), self._ends)
             self._ends |= last.ends()
             await self._report(last)
 

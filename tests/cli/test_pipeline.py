@@ -36,7 +36,9 @@ def test_tables_are_checked_and_compacted(lane: Lane, penstock: Penstock) -> Non
     penstock("pipeline", "run", "pipeline.toml")
     (checked,) = penstock("pipeline", "check", "pipeline.toml", "--json").json()
     assert (checked["rows"], checked["duplicates"], len(checked["series"])) == (9, 0, 3)
-    assert "PMS-0/0241" in penstock("pipeline", "check", "pipeline.toml").out
+    assert [each["backwards"] for each in checked["series"]] == [0, 0, 0]
+    shown = penstock("pipeline", "check", "pipeline.toml").out
+    assert ("PMS-0/0241" in shown, "backwards" in shown) == (True, True)
     lane.post(readings(9, 9))
     penstock("pipeline", "run", "pipeline.toml")
     (done,) = penstock("pipeline", "compact", "pipeline.toml", "--json").json().values()

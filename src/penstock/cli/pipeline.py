@@ -150,12 +150,16 @@ def _show_check(output: Output, table: dict[str, Any]) -> None:
     if table["duplicates"]:
         output.say(f"{plural(table['duplicates'], 'row')} are there more than once")
     output.table(
-        ["device", ">rows", "first", "last", ">step s", ">gaps", ">longest s", ">clashes"],
+        [
+            "device", ">rows", "first", "last", ">step s", ">gaps", ">longest s", ">clashes",
+            ">backwards",
+        ],
         [
             [
                 "/".join(each["keys"]), number(each["rows"]), each["first"], each["last"],
                 number(each["usual_step_s"]), number(each["gaps"]),
                 number(each["longest_gap_s"]), number(each["clashes"]),
+                number(each["backwards"]),
             ]
             for each in table["series"]
         ],
@@ -325,7 +329,7 @@ GROUP = Group(
         ),
         Command(
             "check",
-            "check the file, and look over its tables for gaps and clashes",
+            "check the file, and look over its tables for gaps, clashes and order",
             "pipeline check pipeline.toml",
             _add_file,
             _check,

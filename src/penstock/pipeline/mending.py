@@ -7,13 +7,14 @@ from penstock.pipeline import messages
 from penstock.pipeline.refusals import FixFailed
 from penstock.vocabulary.message import Message
 
+Key = bytes | str | None
 Fix = Callable[[bytes | None, list[Any]], bytes | None]
 """Mends a body, given the reasons why it was refused; None leaves it in quarantine."""
 PASSED_ON: Final[tuple[str, ...]] = ("source", "received-at", messages.TYPE, "traceparent")
 
 
 def mended(
-    fix: Fix | None, body: bytes | None, headers: Mapping[str, str], key: str | None, where: str
+    fix: Fix | None, body: bytes | None, headers: Mapping[str, str], key: Key, where: str
 ) -> Message | None:
     """The message for the pipeline; None when `fix` gives up on it. Raises FixFailed.
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.pipeline.datasets.strict import Reason
-from penstock.pipeline.operations import Fix
+from penstock.pipeline.mending import Fix
 from penstock.pipeline.spark import kafka_operations
 from penstock.pipeline.spark.kafka_feed import KafkaFeed
 from penstock.pipeline.work import Quarantined

@@ -189,7 +189,7 @@ def _rows(pipeline: Pipeline, number: int) -> list[dict[str, Any]]:
     storage = open_repository(pipeline.repositories[number], pipeline.table, pipeline.dataset)
     try:
         parts = [read_rows(storage.root, storage.dataset, each) for each in storage.files()]
-        return pa.concat_tables(parts).to_pylist()
+        return [dict(row) for row in pa.concat_tables(parts).to_pylist()]
     finally:
         storage.close()
 

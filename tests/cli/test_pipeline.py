@@ -1,4 +1,5 @@
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,9 @@ def test_tables_are_checked_and_compacted(lane: Lane, penstock: Penstock) -> Non
     penstock("pipeline", "run", "pipeline.toml")
     (checked,) = penstock("pipeline", "check", "pipeline.toml", "--json").json()
     assert (checked["rows"], checked["duplicates"], len(checked["series"])) == (9, 0, 3)
-    assert "PMS-0/0241" in penstock("pipeline", "check", "pipeline.toml").out
+    assert [each["backwards"] for each in checked["series"]] == [0, 0, 0]
+    shown = penstock("pipeline", "check", "pipeline.toml").out
+    assert ("PMS-0/0241" in shown, "backwards" in shown) == (True, True)
     lane.post(readings(9, 9))
     penstock("pipeline", "run", "pipeline.toml")
     (done,) = penstock("pipeline", "compact", "pipeline.toml", "--json").json().values()
@@ -67,6 +70,31 @@ def test_quarantine_is_replayed(lane: Lane, penstock: Penstock) -> None:
     assert penstock(*words, "--fix", "math:pi").code == 2
 
 
+def test_a_function_in_the_current_folder_mends(
+    lane: Lane, penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])  # as when installed
+    right = readings(1)[0]
+    (lane.folder / "mending_42.py").write_text(
+        f"def mend(body, reasons):\n    return {right!r}\n\ndef fail(body, reasons):\n    1 / 0\n"
+    )
+    (lane.folder / "broken_42.py").write_text("1 / 0\n")
+    lane.post([b"x"])
+    penstock("pipeline", "run", "pipeline.toml")
+    words = ("pipeline", "replay", "pipeline.toml", "--quarantine", "--fix")
+    failed = penstock(*words, "mending_42:fail", "--json")
+    assert (failed.code, failed.error()["code"]) == (1, "fix-failed")
+    for given, said in (
+        ("mending_42", "must be MODULE:FUNCTION"), ("broken_42:mend", "cannot be loaded: Zero"),
+        ("mending_42:no", "no attribute 'no'"), ("none_42:mend", "no module 'none_42'"),
+    ):  # fmt: skip
+        answer = penstock(*words, given)
+        assert (answer.code, said in answer.err) == (2, True), answer.err
+    assert penstock(*words, "mending_42:mend", "--json").json() == {"pms": {"sent": 1, "left": 0}}
+    (told,) = penstock("pipeline", "run", "pipeline.toml", "--json").json()
+    assert (told["read"], told["stored"]) == (1, 1)
+
+
 def test_a_bad_file_is_a_usage_error_with_file_table_and_key(
     lane: Lane, penstock: Penstock
 ) -> None:
@@ -75,6 +103,20 @@ def test_a_bad_file_is_a_usage_error_with_file_table_and_key(
     assert answer.code == 2
     assert "pipeline.toml, [pipeline.pms], key dataset" in answer.err
     assert penstock("pipeline", "run", "none.toml").code == 2
+
+
+def test_a_table_with_another_schema_is_refused_before_anything_is_read(
+    lane: Lane, penstock: Penstock
+) -> None:
+    lane.post(readings(5))
+    penstock("pipeline", "run", "pipeline.toml")
+    text = lane.file.read_text().replace('dataset = "pms"', 'dataset = "mppt"')
+    table = 'table = "analytics.pms_monitoring"\nsubscription = "other"\n'
+    lane.file.write_text(text.replace("/checkpoint", "/other") + table)
+    refused = penstock("pipeline", "run", "pipeline.toml", "--json")
+    assert (refused.code, refused.error()["code"]) == (1, "table-schema-differs")
+    assert "pms_monitoring" in refused.err
+    assert len(lane.messages(f"{lane.topic}.quarantine")) == 0
 
 
 def test_a_pipeline_is_chosen_by_name(lane: Lane, penstock: Penstock) -> None:

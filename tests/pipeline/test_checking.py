@@ -9,6 +9,8 @@ from penstock.pipeline.repositories.port import WriteId
 from tests.pipeline.datasets import bodies
 from tests.pipeline.repositories.test_known import rows_of
 
+ARRIVED = "time_processing"
+
 
 def test_gaps_and_clashes_of_each_pack_are_found(tmp_path: Path) -> None:
     storage = DeltaStorage(str(tmp_path), pms.DATASET)
@@ -25,7 +27,34 @@ def test_gaps_and_clashes_of_each_pack_are_found(tmp_path: Path) -> None:
         "2020-02-10T00:00:00.000000Z",
         "2020-02-10T00:00:15.000000Z",
     )
+    (gap,) = first.gap_steps
+    assert (gap.before, gap.after) == ("2020-02-10T00:00:03.000000Z", "2020-02-10T00:00:13.000000Z")
     assert (second.keys, second.gaps, second.usual_step_s) == (("PMS-01-001", "x"), 0, 0.0)
+    storage.close()
+
+
+def test_steps_backwards_are_found_in_the_order_of_arrival(tmp_path: Path) -> None:
+    storage = DeltaStorage(str(tmp_path), pms.DATASET)
+    times = [10, 11, 12, 2, 3, 4, 13, 7]  # the clock goes back, and one comes late
+    for batch, at in enumerate(times):
+        rows = rows_of(bodies.pms(time_local=f"20200210T0000{at:02}Z"))
+        arrived = pa.array([batch * 1_000_000], pa.int64()).cast(rows.schema.field(ARRIVED).type)
+        rows = rows.set_column(rows.schema.get_field_index(ARRIVED), ARRIVED, arrived)
+        storage.write(rows, WriteId("pms/1", batch))
+    (found,) = check_table(storage).series
+    assert found.backwards == 2
+    assert [each.seconds for each in found.backward_steps] == [-10.0, -6.0]
+    assert found.backward_steps[0].before == "2020-02-10T00:00:12.000000Z"
+    assert found.backward_steps[0].after == "2020-02-10T00:00:02.000000Z"
+    storage.close()
+
+
+def test_what_arrived_together_is_in_order(tmp_path: Path) -> None:
+    storage = DeltaStorage(str(tmp_path), pms.DATASET)
+    given = [bodies.pms(time_local=f"20200210T0000{at:02}Z") for at in (3, 1, 2)]
+    storage.write(rows_of(*given), WriteId("pms/1", 0))
+    (found,) = check_table(storage).series
+    assert (found.backwards, found.backward_steps) == (0, [])
     storage.close()
 
 

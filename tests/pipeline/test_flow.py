@@ -1,6 +1,8 @@
 import asyncio
 import json
+import os
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,17 +19,20 @@ from penstock.pipeline.datasets.csv_rows import PMS_CSV
 from penstock.pipeline.datasets.features import FeatureView
 from penstock.pipeline.flow import Consumer, Producer
 from penstock.pipeline.messages import read_reasons
+from penstock.pipeline.operations import compact_tables
 from penstock.pipeline.refusals import (
     CheckpointAhead,
     CheckpointBehind,
     CheckpointMissing,
     CountsDiffer,
     PipelineRunning,
+    SourceDiffers,
     TableLocked,
     TableSchemaDiffers,
 )
 from penstock.pipeline.repositories.choose import open_repository
 from penstock.vocabulary.errors import Unavailable
+from penstock.vocabulary.message import Message
 from tests.pipeline.datasets import bodies
 from tests.pipeline.lane import Lane, readings
 
@@ -364,3 +369,73 @@ def test_the_classes_are_those_of_the_framework() -> None:
     assert [each.__name__ for each in (Consumer, flow.Subscriber, Producer, flow.Publisher)] == [
         "Consumer", "Subscriber", "Producer", "Publisher",
     ]  # fmt: skip
+
+
+def test_few_small_files_are_merged_once_one_is_old(tmp_path: Path) -> None:
+    lane = Lane(tmp_path, extra="compact_after_s = 60\n")
+    for at in range(2):
+        lane.post(readings(10, at * 10))
+        lane.run()
+    files = list((tmp_path / "warehouse").rglob("part-*.parquet"))
+    assert len(files) == 2, "they are new"
+    os.utime(files[0], (time.time() - 61, time.time() - 61))
+    lane.post(readings(10, 20))
+    lane.run()
+    (done,) = compact_tables(lane.pipeline).values()
+    assert (done.files_before, len(lane.rows())) == (0, 30), "nothing was left to merge"
+
+
+def test_a_topic_trimmed_below_the_checkpoint_is_refused_before_anything_is_read(
+    tmp_path: Path,
+) -> None:
+    lane = Lane(tmp_path)
+    lane.post(readings(20))
+    lane.run()
+    lane.post(readings(20, 20))
+
+    async def trim() -> None:
+        async with connect(lane.url) as client:
+            reader = await client.reader(lane.topic, lane.pipeline.subscription, owner="x")
+            await reader.release(force=True)
+            await client.alter_topic(lane.topic, max_age_s=0.1)
+            async with asyncio.timeout(60):
+                while await client.peek(lane.topic):  # noqa: ASYNC110 - the broker tells nobody
+                    await asyncio.sleep(0.05)
+            await client.alter_topic(lane.topic, max_age_s=None)
+
+    asyncio.run(trim())
+    lane.post(readings(5, 40))
+    with pytest.raises(SourceDiffers, match=r"goes on at 0:20 up to 0:40.* was trimmed"):
+        lane.run()
+    assert len(lane.rows()) == 20
+
+
+def test_a_running_lane_follows_a_change_of_features(tmp_path: Path) -> None:
+    lane = Lane(tmp_path, extra='trigger = "asap"\n')
+    lane.post(readings(1))
+
+    async def steps() -> Counts:
+        async with connect(lane.url) as client, Consumer(lane.pipeline, client) as consumer:
+            running = asyncio.create_task(consumer.run())
+
+            async def post(first: int) -> None:
+                wide = [
+                    bodies.encoded(bodies.pms(pack__dock=60, time_local=f"20200210T0000{at}Z"))
+                    for at in range(first, first + 5)
+                ]
+                known = consumer.counts.read
+                await client.publish_many(lane.topic, [Message(body=x) for x in wide])
+                while consumer.counts.read < known + 5:  # noqa: ASYNC110 - it only counts
+                    await asyncio.sleep(0.01)
+
+            await post(10)
+            assert numbers(consumer.counts) == (6, 1, 5, 0)
+            await FeatureView(client).change(operational=["logging"])
+            await post(20)
+            assert numbers(consumer.counts) == (11, 6, 5, 0)
+            await FeatureView(client).change(operational=["logging", "validation"])
+            await post(30)
+            consumer.stop()
+            return await running
+
+    assert numbers(asyncio.run(asyncio.wait_for(steps(), 60))) == (16, 6, 10, 0)

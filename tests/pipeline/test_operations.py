@@ -3,13 +3,21 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 
 from penstock.client.client import connect
+from penstock.client.reader import Reader
 from penstock.pipeline.operations import compact_tables, counted, replay, resume, status
-from penstock.pipeline.refusals import CheckpointForeign, CheckpointMissing, PipelineRefused
-from penstock.vocabulary.errors import StorageError
+from penstock.pipeline.refusals import (
+    CheckpointForeign,
+    CheckpointMissing,
+    FixFailed,
+    PipelineRefused,
+)
+from penstock.vocabulary.errors import StorageError, Unavailable
+from penstock.vocabulary.message import Message
 from tests.pipeline.datasets import bodies
 from tests.pipeline.lane import Lane, readings
 from tests.pipeline.test_flow import numbers
@@ -290,11 +298,102 @@ def test_quarantine_is_mended_and_replayed_once(tmp_path: Path) -> None:
             return await replay(lane.pipeline, client, fix)
 
     assert asyncio.run(send()) == (2, 1)
-    assert asyncio.run(send()) == (0, 0)
+    assert asyncio.run(send()) == (0, 1)  # and is offered again
     assert numbers(lane.run()) == (2, 2, 0, 0)
     assert numbers(counted(lane.pipeline)) == (10, 7, 3, 0)
     mended = [row for row in lane.rows() if row["pack_id"] in {"0", "49"}]
     assert [row["sender"] for row in mended] == ["site", "site"]
+
+
+def _replayed(lane: Lane, fix: Any = None) -> tuple[int, int]:
+    async def steps() -> tuple[int, int]:
+        async with connect(lane.url) as client:
+            return await replay(lane.pipeline, client, fix)
+
+    return asyncio.run(steps())
+
+
+def test_what_is_left_waits_for_a_better_fix(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    wrong = [bodies.encoded(bodies.pms(pack__dock=49, pack__id=str(at))) for at in range(4)]
+    lane.post(wrong)
+    assert numbers(lane.run()) == (4, 0, 4, 0)
+
+    def fixing(*ids: str) -> Any:
+        def fix(body: bytes | None, reasons: list[Any]) -> bytes | None:
+            assert [each.rule for each in reasons] == ["range.high"]
+            tree = json.loads(body or b"")
+            tree["pack"]["dock"] = 1
+            return bodies.encoded(tree) if tree["pack"]["id"] in ids else None
+
+        return fix
+
+    assert _replayed(lane, fixing("1", "3")) == (2, 2)
+    assert _replayed(lane, fixing()) == (0, 2)
+    assert _replayed(lane, fixing("0", "2")) == (2, 0)
+    assert _replayed(lane, fixing("0", "1", "2", "3")) == (0, 0)
+    assert numbers(lane.run()) == (4, 4, 0, 0)
+    assert sorted(row["pack_id"] for row in lane.rows()) == ["0", "1", "2", "3"]
+
+
+def test_quarantine_holds_what_was_not_replayed_whoever_else_reads_it(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    lane.post([b"x", b"y"])
+    lane.run()
+
+    async def steps() -> dict[str, Any]:
+        async with connect(lane.url) as client:
+            return {
+                each["subscription"]: (each["kind"], each["waiting"])
+                for each in await client.subscriptions(lane.pipeline.quarantine)
+            }
+
+    assert asyncio.run(steps()) == {"pms.replay": ("reader", 2)}
+    assert _replayed(lane, lambda body, _: None if body == b"x" else body) == (1, 1)
+    assert asyncio.run(steps()) == {"pms.replay": ("reader", 1)}
+
+
+def test_a_replay_that_ends_in_the_middle_loses_nothing_to_another_fix(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    lane.post([b"a", b"b", b"c"])
+    lane.run()
+
+    async def steps() -> None:
+        async with connect(lane.url) as client:
+            with patch.object(Reader, "commit", Mock(side_effect=Unavailable("gone"))):
+                await replay(lane.pipeline, client, lambda body, _: None if body == b"b" else body)
+
+    with pytest.raises(Unavailable):
+        asyncio.run(steps())
+    mend = {b"a": b"a", b"b": b"B", b"c": b"c"}
+    assert _replayed(lane, lambda body, _: mend[body or b""]) == (3, 0)  # the range of the first
+    assert _replayed(lane, lambda body, _: mend[body or b""]) == (1, 0)  # what the first had left
+    sent = [body for body, _ in lane.messages(lane.topic)]
+    assert sorted(sent) == [b"B", b"a", b"a", b"b", b"c", b"c"]
+
+
+def test_a_mended_row_of_a_csv_is_a_reading(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+
+    async def post() -> None:
+        async with connect(lane.url) as client:
+            row = Message(body=b"1,2", headers={"content-type": "text/csv"})
+            await client.publish_many(lane.topic, [row])
+
+    asyncio.run(post())
+    assert numbers(lane.run()) == (1, 0, 1, 0)
+    assert _replayed(lane, lambda *_: readings(1)[0]) == (1, 0)
+    assert numbers(lane.run()) == (1, 1, 0, 0)
+
+
+def test_a_fix_that_fails_sends_nothing_and_names_the_message(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    lane.post([b"1", b"0"])
+    lane.run()
+    with pytest.raises(FixFailed, match=r"monitoring.pms.quarantine/0:1 with ZeroDivisionError"):
+        _replayed(lane, lambda body, _: bytes(1 // int(body or b"")))
+    assert len(lane.messages(lane.topic)) == 2
+    assert _replayed(lane) == (2, 0)
 
 
 def test_replay_without_a_fix_asks_the_rules_again(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ max_rows_per_batch = 1000
 [pipeline.pms.analyse]
 temp_max = 55
 [pipeline.mppt]
-source = "file:./data/monitoring.mppt?listen=no"
+source = "nats://h1:4222/monitoring.mppt?tls=true"
 dataset = "mppt"
 lane = "process"
 [spark]
@@ -54,7 +54,7 @@ def test_a_file_is_read_with_all_its_defaults(tmp_path: Path) -> None:
     assert (pms.trigger, pms.limits.temp_max, pms.publish) == (5.0, 55.0, "clean.pms")
     assert pms.folders() == ["warehouse/analytics/pms_monitoring", "plain/analytics/pms_monitoring"]
     assert pms.settings.lane == "spark"
-    assert (mppt.url, mppt.topic) == ("file:./data?listen=no", "monitoring.mppt")
+    assert (mppt.url, mppt.topic) == ("nats://h1:4222?tls=true", "monitoring.mppt")
     assert (mppt.subscription, mppt.trigger) == ("analytics.mppt_monitoring", "available-now")
     assert (mppt.quarantine, mppt.events) == (
         "monitoring.mppt.quarantine",
@@ -78,6 +78,16 @@ def test_a_file_is_read_with_all_its_defaults(tmp_path: Path) -> None:
         ('["delta:./warehouse", "parquet:./plain"]', "[]", "key repository: the list is empty"),
         ("penstock://127.0.0.1:8001/monitoring.pms", "monitoring.pms", "key source"),
         ("/monitoring.pms", "/a b", "key source"),
+        ("penstock://127", "penstok://127", "pms], key source: unknown scheme 'penstok'.*did you"),
+        ("nats://h1:4222/", "kafka:///", "mppt], key source: "),
+        ("nats://h1:4222/", "file:./data/", "mppt], key source: .*take none"),
+        ("penstock://127.0.0.1:8001/monitoring.pms", "kafka://h/a?sasl=no", "key source: .*sasl"),
+        ("max_rows_per_batch = 1000", "compact_after_s = -1", "key compact_after_s: it is 0 or mo"),
+        ("max_rows_per_batch = 1000", "compact_after_s = nan", "key compact_after_s: it is 0"),
+        ("max_rows_per_batch = 1000", "compact_files = -1", "key compact_files: it is 0 or more"),
+        ("max_rows_per_batch = 1000", "compact_target_mb = 0", "key compact_target_mb: it is 1"),
+        ("master", "mster", r"\[spark\]: unknown key 'mster'; did you mean 'master'"),
+        ("master", "ui.port", r"\[spark\]: unknown key 'ui'; did you mean 'spark.ui'"),
         ("temp_max", "temp_mx", r"pms.analyse\]: unknown key 'temp_mx'; did you"),
         ("temp_max = 55", 'temp_max = "hot"', r"pms.analyse\]: key temp_max: Expected"),
         ('table = "analytics.pms', 'table = "../analytics.pms', "key repository: table"),
@@ -86,7 +96,7 @@ def test_a_file_is_read_with_all_its_defaults(tmp_path: Path) -> None:
         ('lane = "process"', 'lane = "cloud"', "key lane: Invalid enum value"),
         ('lane = "process"', 'checkpoint = "./checkpoints/pms"', r"both use \./checkpoints/pms"),
         (
-            "file:./data/monitoring.mppt?listen=no",
+            "nats://h1:4222/monitoring.mppt?tls=true",
             'penstock://127.0.0.1:8001/monitoring.pms"\nsubscription = "analytics.pms_monitoring',
             r"\[pipeline.pms\] and \[pipeline.mppt\] both read penstock://127.0.0.1:8001/monitoring.pms",
         ),
@@ -100,6 +110,23 @@ def test_each_mistake_names_file_table_and_key(
     with pytest.raises(BadPipelineFile, match=said) as caught:
         read_file(path)
     assert path in str(caught.value)
+
+
+def test_a_dataset_that_fails_to_load_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ours_42").mkdir()
+    (tmp_path / "ours_42" / "buoy.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = written(tmp_path, RIGHT.replace('dataset = "pms"', 'dataset = "ours_42.buoy"'))
+    said = r"\[pipeline.pms\], key dataset: dataset 'ours_42.buoy' cannot be loaded: ZeroDivision"
+    with pytest.raises(BadPipelineFile, match=said):
+        read_file(path)
+
+
+def test_options_of_spark_are_written_in_either_way(tmp_path: Path) -> None:
+    text = RIGHT + "spark.ui.port = 1\n"
+    assert read_file(written(tmp_path, text)).spark["spark"] == {"ui": {"port": 1}}
 
 
 def test_a_file_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """`penstock pipeline`: run, check, status, resume, compact and replay, as a pipeline file says."""
 
 import asyncio
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from penstock.cli import values
@@ -115,8 +117,6 @@ def tell(output: Output, consumers: list[Any]) -> None:
 
 
 def _check(arguments: Namespace, output: Output) -> int:
-    from pathlib import Path
-
     from penstock.pipeline.checking import check_table
     from penstock.pipeline.repositories.choose import open_repository
 
@@ -150,12 +150,16 @@ def _show_check(output: Output, table: dict[str, Any]) -> None:
     if table["duplicates"]:
         output.say(f"{plural(table['duplicates'], 'row')} are there more than once")
     output.table(
-        ["device", ">rows", "first", "last", ">step s", ">gaps", ">longest s", ">clashes"],
+        [
+            "device", ">rows", "first", "last", ">step s", ">gaps", ">longest s", ">clashes",
+            ">backwards",
+        ],
         [
             [
                 "/".join(each["keys"]), number(each["rows"]), each["first"], each["last"],
                 number(each["usual_step_s"]), number(each["gaps"]),
                 number(each["longest_gap_s"]), number(each["clashes"]),
+                number(each["backwards"]),
             ]
             for each in table["series"]
         ],
@@ -262,16 +266,24 @@ def _add_replay(parser: ArgumentParser) -> None:
         "--fix",
         metavar="MODULE:FUNCTION",
         type=_function,
-        help="mends each body: called with the bytes and the reasons, None leaves it there",
+        help="mends each body: called with the bytes and the reasons, None leaves it in quarantine",
     )
 
 
 def _function(text: str) -> Callable[..., Any]:
     module, _, name = text.partition(":")
+    if not module or not name:
+        raise BadUsage(f"--fix {text}: it must be MODULE:FUNCTION, as my_module:mend")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)  # a program that was installed does not look there by itself
     try:
         found = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except ModuleNotFoundError as error:
+        raise BadUsage(f"--fix {text}: there is no module {error.name!r}") from error
+    except AttributeError as error:
         raise BadUsage(f"--fix {text}: {error}") from error
+    except Exception as error:
+        raise BadUsage(f"--fix {text}: {module} cannot be loaded: {error!r}") from error
     if not callable(found):
         raise BadUsage(f"--fix {text}: it cannot be called")
     return found  # type: ignore[no-any-return]
@@ -317,7 +329,7 @@ GROUP = Group(
         ),
         Command(
             "check",
-            "check the file, and look over its tables for gaps and clashes",
+            "check the file, and look over its tables for gaps, clashes and order",
             "pipeline check pipeline.toml",
             _add_file,
             _check,

@@ -1,4 +1,8 @@
-"""A look over a whole table: gaps and clashes that no single row can show."""
+"""A look over a whole table: gaps, clashes and order, which no single row can show.
+
+A table keeps when a reading arrived, not its offset: rows that arrived in the same microsecond, as
+those of one request do, are taken to have come in the order of their own times.
+"""
 
 from typing import Any, Final
 
@@ -15,6 +19,16 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 GAP_FACTOR: Final = 3.0
 """A step this many times the usual one is a gap."""
+SHOWN_MAX: Final = 100
+"""Gaps, and steps backwards, of one device and pack that are told one by one: the longest."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """From one reading to the next."""
+
+    before: str
+    after: str
+    seconds: float
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -29,6 +43,12 @@ class Series(msgspec.Struct, frozen=True):
     longest_gap_s: float
     clashes: int
     """Rows whose moment another row has too."""
+    backwards: int
+    """Steps into the past, in the order in which the rows arrived."""
+    gap_steps: list[Step]
+    """The longest gaps, longest first."""
+    backward_steps: list[Step]
+    """The farthest steps back, farthest first."""
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -43,7 +63,7 @@ class Checked(msgspec.Struct, frozen=True):
 def check_table(storage: TableStorage) -> Checked:
     """Looks at every row of a table."""
     dataset = storage.dataset
-    columns = [*dataset.keys, "time_event"]
+    columns = [*dataset.keys, "time_event", "time_processing"]
     parts: list[pa.Table] = []
     contents: list[Numbers] = []
     for file in storage.files():
@@ -62,6 +82,7 @@ def series_of(table: pa.Table, dataset: Dataset) -> list[Series]:
     names = [*dataset.keys, "time_event"]
     ordered = table.sort_by([(name, "ascending") for name in names]).combine_chunks()
     times = np.asarray(ordered.column("time_event").cast(pa.int64()))
+    arrivals = np.asarray(ordered.column("time_processing").cast(pa.int64()))
     is_first = np.zeros(len(times), np.bool_)
     is_first[:1] = True
     for key in dataset.keys:
@@ -72,19 +93,35 @@ def series_of(table: pa.Table, dataset: Dataset) -> list[Series]:
     found = []
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         keys = tuple(ordered.column(key)[start].as_py() for key in dataset.keys)
-        found.append(_series(keys, times[start:end]))
+        found.append(_series(keys, times[start:end], arrivals[start:end]))
     return found
 
 
-def _series(keys: tuple[str, ...], times: Numbers) -> Series:
+def _series(keys: tuple[str, ...], times: Numbers, arrivals: Numbers) -> Series:
     steps = np.diff(times) / 1e6
     moves = steps[steps > 0]
     usual = float(np.median(moves)) if len(moves) else 0.0
-    gaps = moves[moves > usual * GAP_FACTOR]
+    is_gap = steps > usual * GAP_FACTOR
+    gaps = _steps(times, is_gap)
+    # Sorted by time already: a stable sort leaves what arrived together in that order.
+    came = times[np.argsort(arrivals, kind="stable")]
+    is_back = np.diff(came) < 0
     return Series(
-        keys, len(times), _shown(times[0]), _shown(times[-1]), usual, len(gaps),
-        float(gaps.max()) if len(gaps) else 0.0, int((steps == 0).sum()),
+        keys, len(times), _shown(times[0]), _shown(times[-1]), usual, int(is_gap.sum()),
+        gaps[0].seconds if gaps else 0.0, int((steps == 0).sum()), int(is_back.sum()),
+        gaps, _steps(came, is_back),
     )  # fmt: skip
+
+
+def _steps(times: Numbers, is_one: Numbers) -> list[Step]:
+    """The steps that are one, the largest first."""
+    places = np.flatnonzero(is_one)
+    seconds = np.diff(times)[places] / 1e6
+    order = np.argsort(-np.abs(seconds), kind="stable")[:SHOWN_MAX]
+    return [
+        Step(_shown(times[at]), _shown(times[at + 1]), float(size))
+        for at, size in zip(places[order].tolist(), seconds[order].tolist(), strict=True)
+    ]
 
 
 def _shown(us: Any) -> str:

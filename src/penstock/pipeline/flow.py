@@ -14,6 +14,7 @@ again, with the same ranges, features and table versions, and the result is as i
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -38,13 +39,13 @@ from penstock.pipeline.ledger import ADVICE, Entry, Ledger, Range, identity_of, 
 from penstock.pipeline.reading import raw_of
 from penstock.pipeline.refusals import CheckpointAhead
 from penstock.pipeline.repositories.choose import open_repository
-from penstock.pipeline.repositories.compaction import chosen, compact
+from penstock.pipeline.repositories.compaction import compact, is_due
 from penstock.pipeline.repositories.files import DataFile, write_files
 from penstock.pipeline.repositories.known import Known, marks_of
 from penstock.pipeline.repositories.port import TableStorage, WriteId
 from penstock.pipeline.rewinding import rewind
 from penstock.pipeline.settings import AVAILABLE_NOW, Pipeline
-from penstock.vocabulary.message import Message
+from penstock.vocabulary.message import Kind, Message
 
 log = logging.getLogger("penstock.pipeline")
 
@@ -122,6 +123,7 @@ class Subscriber:
         if lacking:
             await self._process(last)
         else:
+            holding.check_reached(pipeline, last.ends(), self._ends)
             self._ends |= last.ends()
             await self._report(last)
 
@@ -366,8 +368,8 @@ class Producer:
     def _compact(self, table: TableStorage) -> None:
         settings = self._pipeline.settings
         target = settings.compact_target_mb * 1024 * 1024
-        limit = settings.compact_files
-        if limit and any(len(few) >= limit for few in chosen(table.files(), target).values()):
+        limits = (settings.compact_files, settings.compact_after_s)
+        if is_due(table, target, *limits, time.time()):
             compact(table, target)
 
 
@@ -422,8 +424,10 @@ class Publisher:
         if not numbered:
             return
         if topic not in self._topics:
-            retain_s = None if stage == "quarantine" else REPLAY_S
-            await ensure_topic(self._client, topic, retain_s)
+            if stage == "quarantine":
+                await ensure_quarantine(self._client, self._pipeline)
+            else:
+                await ensure_topic(self._client, topic)
             self._topics.add(topic)
         numbered.sort(key=lambda each: (each[0], each[1][0]))
         for partition, group in groupby(numbered, key=lambda each: each[0]):
@@ -461,3 +465,17 @@ async def ensure_topic(client: Client, topic: str, retain_s: float | None = REPL
     A broker that cannot keep them for so long makes it as it can.
     """
     await topics.ensure_topic(client, topic, replay_s=REPLAY_S, retain_s=retain_s)
+
+
+async def ensure_quarantine(client: Client, pipeline: Pipeline) -> str:
+    """Creates the topic of refused readings, and the reader of replays, which is named.
+
+    That reader holds what was not replayed, whoever else reads the topic.
+    """
+    name = f"{pipeline.name}.replay"
+    await ensure_topic(client, pipeline.quarantine, None)
+    if client.capabilities.has_readers:
+        known = {each["subscription"] for each in await client.subscriptions(pipeline.quarantine)}
+        if name not in known:
+            await client.create_subscription(pipeline.quarantine, name, kind=Kind.READER)
+    return name

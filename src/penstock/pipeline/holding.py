@@ -96,6 +96,15 @@ async def check_planned(
             raise differs(pipeline, at, (start, end), (low, max(low, min(has, planned.get(at, 0)))))
 
 
+def check_reached(
+    pipeline: Pipeline, known: Mapping[int, int], progress: Mapping[int, int]
+) -> None:
+    """Raises SourceDiffers when the reader is beyond what is stored: some would never be read."""
+    for at, end in known.items():
+        if (low := progress.get(at, 0)) > end:
+            raise differs(pipeline, at, (end, low), (low, low))
+
+
 async def check_ends(client: Client, pipeline: Pipeline, ends: Mapping[int, int]) -> None:
     """Raises SourceDiffers when the topic does not reach as far as the tables do."""
     held = await ends_of(client, pipeline)
@@ -117,7 +126,8 @@ def differs(
     at = partition
     return SourceDiffers(
         f"pipeline {pipeline.name!r} goes on at {at}:{need[0]} up to {at}:{need[1]}, and "
-        f"{pipeline.source} holds {at}:{held[0]} to {at}:{held[1]} for it: the topic was deleted "
-        "or its reader moved. Put it back. If it is the same topic, go on with `penstock pipeline "
-        "resume --from-table`; if it was made anew, start with another checkpoint and table"
+        f"{pipeline.source} holds {at}:{held[0]} to {at}:{held[1]} for it: the topic was "
+        "trimmed or deleted, or its reader moved. Put it back. If it is the same topic, go on with "
+        "`penstock pipeline resume --from-table`; if it was made anew, start with another "
+        "checkpoint and table"
     )

@@ -3,10 +3,9 @@
 import json
 import logging
 import secrets
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Self
 
 import msgspec
 
@@ -14,8 +13,9 @@ from penstock.client.client import Client
 from penstock.client.identified import Numbered
 from penstock.pipeline import counting, messages
 from penstock.pipeline.counting import Counts
-from penstock.pipeline.flow import ensure_topic
+from penstock.pipeline.flow import ensure_quarantine, ensure_topic
 from penstock.pipeline.ledger import Ledger, epoch_in, identity_of, judge, set_aside
+from penstock.pipeline.mending import Fix, mended
 from penstock.pipeline.refusals import CheckpointForeign, PipelineRefused
 from penstock.pipeline.repositories.choose import has_table, open_repository
 from penstock.pipeline.repositories.compaction import Compacted, compact
@@ -26,10 +26,6 @@ from penstock.vocabulary.errors import StorageError, UnknownTopic
 from penstock.vocabulary.message import Message
 
 log = logging.getLogger("penstock.pipeline")
-
-Fix = Callable[[bytes | None, list[Any]], bytes | None]
-"""Mends a body, given the reasons why it was refused; None leaves it in quarantine."""
-PASSED_ON: Final[tuple[str, ...]] = ("source", "received-at", "content-type", "traceparent")
 
 
 class Status(msgspec.Struct):
@@ -239,30 +235,33 @@ async def replay(
     """Sends quarantined messages through the pipeline again; returns (sent, left).
 
     Each goes once, however often this is repeated: it is numbered by its place in quarantine.
-    What `fix` gives up on stays in the quarantine topic and is not looked at again.
+    What `fix` gives up on goes to the end of quarantine, where the next replay finds it. That
+    happens first: should this one end in the middle, and the next one have another `fix`, then
+    whatever the first did not send is still there. Raises FixFailed.
     """
-    await ensure_topic(client, pipeline.quarantine, None)
+    topic = pipeline.quarantine
+    name = await ensure_quarantine(client, pipeline)
     await ensure_topic(client, pipeline.topic)
-    name = f"{pipeline.name}.replay"
-    reader = await client.reader(pipeline.quarantine, name, owner=secrets.token_hex(8))
+    reader = await client.reader(topic, name, owner=secrets.token_hex(8))
     planned = await reader.planned() or await reader.plan(limit)
     sent = left = 0
     for partition, start, end in planned:
-        mended: list[messages.Numbered] = []
+        good: list[messages.Numbered] = []
+        rest: list[messages.Numbered] = []
         async for received in reader.read(partition, start, end):
-            body = received.body
-            if fix is not None:
-                body = fix(body, messages.read_reasons(received.headers))
-                if body is None:
-                    left += 1
-                    continue
-            headers = {key: received.headers[key] for key in PASSED_ON if key in received.headers}
-            message = Message(body=body, key=received.key, headers=headers)
-            mended.append((messages.number(received.at), message))
-        publisher = Numbered(
-            client, pipeline.topic, partition, publisher=f"{name}/{partition}", epoch=1
-        )
-        await publisher.publish(mended)
-        sent += len(mended)
+            body, headers, at = received.body, received.headers, received.at
+            message = mended(fix, body, headers, received.key, f"{topic}/{partition}:{at}")
+            if message is not None:
+                good.append((messages.number(at), message))
+            else:
+                same = Message(body=body, key=received.key, headers=headers)
+                rest.append((messages.number(at), same))
+        for target, who, said in (
+            (topic, f"{name}/left/{partition}", rest),
+            (pipeline.topic, f"{name}/{partition}", good),
+        ):
+            await Numbered(client, target, partition, publisher=who, epoch=1).publish(said)
+        sent += len(good)
+        left += len(rest)
         await reader.commit({partition: end})
     return sent, left

@@ -63,6 +63,12 @@ class RangesDiffer(PipelineRefused):
     code = "ranges-differ"
 
 
+class FixFailed(PipelineRefused):
+    """The function that mends readings in quarantine failed, or gave what is no body."""
+
+    code = "fix-failed"
+
+
 class SourceDiffers(PipelineRefused):
     """The topic does not hold what comes after the checkpoint: it was trimmed or replaced."""
 

@@ -17,10 +17,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from penstock.client.urls import check_url
 from penstock.pipeline.datasets import finding
 from penstock.pipeline.datasets.dataset import Dataset
 from penstock.pipeline.refusals import BadPipelineFile
 from penstock.pipeline.repositories.choose import table_folder
+from penstock.pipeline.spark import kafka_url
 from penstock.vocabulary import names
 from penstock.vocabulary.credentials import HIDDEN, without_credentials
 from penstock.vocabulary.errors import PenstockError
@@ -55,6 +57,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     compact_files: int = 50
     """Small files of one day after which they are merged; 0 = never."""
     compact_target_mb: int = 128
+    compact_after_s: float = 3600.0
+    """Small files of one day are merged, however few, when one is as old as this; 0 = never."""
     analyse: dict[str, Any] = {}
 
 
@@ -113,6 +117,7 @@ def read_file(path: str) -> PipelineFile:
     spark = tree.get("spark", {})
     if not isinstance(spark, dict):
         raise BadPipelineFile(f"{path}: spark must be a table")
+    _check_spark(path, spark)
     found = {name: _pipeline(path, name, table) for name, table in tables.items()}
     _check_apart(path, list(found.values()))
     return PipelineFile(found, spark)
@@ -131,7 +136,11 @@ def _pipeline(path: str, name: str, table: Any) -> Pipeline:
         given = msgspec.structs.replace(given, max_rows_per_batch=ROWS_IN_PROCESS)
     if given.max_rows_per_batch < 1 or given.max_bytes_per_batch < 1:
         raise BadPipelineFile(f"{where}: max_rows_per_batch and max_bytes_per_batch are at least 1")
-    url, topic = _source(where, given.source)
+    for key, least in (("compact_files", 0), ("compact_target_mb", 1), ("compact_after_s", 0)):
+        value = getattr(given, key)
+        if not least <= value < float("inf"):
+            raise BadPipelineFile(f"{where}, key {key}: it is {least} or more, not {value}")
+    url, topic = _source(where, given.source, given.lane)
     dataset = _asked(where, "dataset", finding.find, given.dataset)
     repositories = (
         (given.repository,) if isinstance(given.repository, str) else tuple(given.repository)
@@ -156,7 +165,20 @@ def _pipeline(path: str, name: str, table: Any) -> Pipeline:
     return found
 
 
-def _source(where: str, text: str) -> tuple[str, str]:
+def _check_spark(path: str, table: dict[str, Any]) -> None:
+    """Nobody else tells that a key is unknown: Spark takes any name for an option."""
+    for key in table:
+        if key in {"master", "spark"} or key.startswith("spark."):
+            continue
+        close = get_close_matches(key, ["master"], n=1)
+        meant = close[0] if close else f"spark.{key}"
+        raise BadPipelineFile(
+            f"{path}, [spark]: unknown key {key!r}; did you mean {meant!r}? There are 'master' and "
+            "Spark's own options, whose names begin with 'spark.'"
+        )
+
+
+def _source(where: str, text: str, lane: str) -> tuple[str, str]:
     plain, mark, query = text.partition("?")
     url, slash, topic = plain.rpartition("/")
     if not slash or not url or not topic or url.endswith(("/", ":")):
@@ -165,7 +187,10 @@ def _source(where: str, text: str) -> tuple[str, str]:
             "file:./data/monitoring.pms"
         )
     _asked(where, "source", names.check_topic, topic)
-    return url + mark + query, topic
+    url += mark + query
+    is_sparks = lane == "spark" and kafka_url.is_kafka(url)  # by Spark's connector, not our client
+    _asked(where, "source", kafka_url.parse if is_sparks else check_url, url)
+    return url, topic
 
 
 def _trigger(where: str, text: str) -> str | float:

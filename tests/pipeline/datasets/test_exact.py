@@ -5,7 +5,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 
 import numpy as np
 
-from penstock.pipeline.datasets import exact
+from penstock.pipeline.datasets import exact, inverter
 
 UNIT = Decimal("0.0001")
 WIDE = Context(prec=80, rounding=ROUND_HALF_UP)
@@ -45,10 +45,41 @@ def test_a_hundred_thousand_drawn_rows_are_exact() -> None:
             assert watts[row] == oracle(total * Decimal(repr(float(amps[row])))), cells[row]
 
 
+def test_a_hundred_thousand_rows_of_cells_are_exactly_above_their_least() -> None:
+    draw = np.random.default_rng(17)
+    count = 100_000
+    cells = np.zeros((count, 14))
+    for digits, first in ((3, 0), (4, 40_000), (5, 90_000)):
+        cells[first:] = np.round(draw.uniform(2.5, 4.3, (count - first, 14)), digits)
+    cells[-1, :3] = [0.0005, 1e-40, 0.001]  # a half, but for a hair
+    found = exact.over_least(cells).tolist()
+    one = Decimal(1)
+    with localcontext(WIDE):
+        for row in range(count):
+            values = decimals(cells[row])
+            least = min(values)
+            wanted = [int(((each - least) * 1000).quantize(one)) for each in values]
+            assert found[row] == wanted, cells[row]
+    assert found[-1][:3] == [0, 0, 1]
+
+
+def test_three_phases_are_exact_for_a_hundred_thousand_rows() -> None:
+    draw = np.random.default_rng(19)
+    volts, amps, factors = (
+        np.round(draw.uniform(low, high, 100_000), 2)
+        for low, high in ((1, 500), (-50, 50), (-1, 1))
+    )
+    found = exact.nearest(volts * amps * factors * inverter.ROOT).tolist()
+    with localcontext(WIDE):
+        root = Decimal(3).sqrt()
+        for at, each in enumerate(zip(*map(decimals, (volts, amps, factors)), strict=True)):
+            assert found[at] == oracle(each[0] * each[1] * each[2] * root), each
+
+
 def test_products_are_exact_whatever_the_decimals_and_the_size() -> None:
     draw = random.Random(3)
     left, right = [], []
-    for _ in range(20_000):
+    for _ in range(100_000):
         left.append(round(draw.uniform(-1, 1) * 10 ** draw.randint(0, 6), draw.randint(0, 9)))
         right.append(round(draw.uniform(-1, 1) * 10 ** draw.randint(0, 6), draw.randint(0, 9)))
     found = exact.product(np.array(left), np.array(right))

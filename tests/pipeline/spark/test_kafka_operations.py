@@ -10,7 +10,7 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.pipeline.datasets.strict import Reason
-from penstock.pipeline.operations import Fix
+from penstock.pipeline.mending import Fix
 from penstock.pipeline.spark import kafka_operations
 from penstock.pipeline.spark.kafka_feed import KafkaFeed
 from penstock.pipeline.work import Quarantined
@@ -68,12 +68,14 @@ def test_what_is_in_quarantine_is_sent_once_and_what_is_given_up_on_is_left(
     _quarantined(lane, [*WRONG, None, b"later"])
     monkeypatch.setattr(kafka_operations, "AT_ONCE", 2)
     assert kafka_operations.replay(pipeline, mend, limit=3) == (1, 2)
-    assert kafka_operations.replay(pipeline) == (2, 0)
+    assert kafka_operations.replay(pipeline, lambda body, _: body and None, limit=2) == (0, 2)
+    assert kafka_operations.replay(pipeline) == (4, 0), "what was left comes again"
     assert kafka_operations.replay(pipeline) == (0, 0)
     _quarantined(lane, [b"new"], 5)
     assert kafka_operations.replay(pipeline) == (1, 0)
     sent = kafka_world.records(_servers(lane), lane.topic)
-    assert Counter(body for body, _ in sent) == Counter([RIGHT[20], None, b"later", b"new"])
+    wanted = [RIGHT[20], b"nonsense", b"{}", None, b"later", b"new"]
+    assert Counter(body for body, _ in sent) == Counter(wanted)
     (headers,) = [headers for body, headers in sent if body == RIGHT[20]]
     assert headers["source"] == "site"
     assert headers["received-at"].startswith("1970-01-01")

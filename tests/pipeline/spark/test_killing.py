@@ -18,11 +18,11 @@ POSTED = BATCH + 10
 
 
 class Fleet:
-    """A pipeline for each moment, all in one file."""
+    """Pipelines, all in one file and one driver."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, size: int) -> None:
         self.lanes: list[SparkLane] = []
-        self.names = [f"p{at}" for at in range(len(MOMENTS))]
+        self.names = [f"p{at}" for at in range(size)]
         self.file = folder / "all.toml"
         self.posted = 0
         text = ""
@@ -44,39 +44,41 @@ class Fleet:
         self.posted += POSTED
 
     def kill(self, number: int) -> None:
-        """Runs all; the process dies when each is at its moment, which is another one each time."""
-        turned = [*MOMENTS[number:], *MOMENTS[:number]]
+        """Runs all; the driver dies when each is at its moment, which is another one each time."""
+        turned = [MOMENTS[(number + at) % len(MOMENTS)] for at in range(len(self.names))]
         die(self.file, dict(zip(self.names, turned, strict=True)))
 
 
 @pytest.mark.parametrize(
-    "rounds",
+    ("size", "kills"),
     [
-        pytest.param(1, id="each moment once"),
-        pytest.param(6, id="more than fifty kills", marks=pytest.mark.prove),
+        pytest.param(len(MOMENTS), 1, id="each moment once"),
+        pytest.param(1, len(MOMENTS) * 6, id="more than fifty kills", marks=pytest.mark.prove),
     ],
 )
 def test_the_driver_is_killed_at_each_moment_and_the_next_run_finishes(
-    spark: Any, served: str, tmp_path: Path, tally: Any, rounds: int
+    spark: Any, served: str, tmp_path: Path, tally: Any, size: int, kills: int
 ) -> None:
-    """Each run finishes what the one before it left, goes on, and dies."""
-    fleet = Fleet(served, tmp_path)
-    for number in range(rounds):
+    """Each run finishes what the one before it left, goes on, and dies.
+
+    One driver dies with a pipeline at each moment; to be proved, one dies for each moment.
+    """
+    fleet = Fleet(served, tmp_path, size)
+    for number in range(kills):
         fleet.post()
         fleet.kill(number)
         assert not any(map(duplicates, fleet.lanes)), f"after kill {number}"
     found = list(read_file(str(fleet.file)).pipelines.values())
     running.run(found, {}, threading.Event(), started=spark)
-    rows = fleet.posted * len(MOMENTS)
+    rows = fleet.posted * size
     missing = rows - sum(len(lane.rows()) - duplicates(lane) for lane in fleet.lanes)
     double = sum(map(duplicates, fleet.lanes))
-    kills = rounds * len(MOMENTS)
     tally.add("spark", kills=kills, rows=rows, missing=missing, duplicate=double)
     assert (missing, double) == (0, 0)
     for lane in fleet.lanes:
         whole(lane, fleet.posted)
         counts = operations.counted(lane.pipeline)
-        assert (counts.stored, counts.quarantined) == (fleet.posted, rounds)
+        assert (counts.stored, counts.quarantined) == (fleet.posted, kills)
         assert set(lane.events().values()) <= {1}, "an event is published once"
-        assert len(lane.messages(f"{lane.topic}.quarantine")) == rounds
+        assert len(lane.messages(f"{lane.topic}.quarantine")) == kills
         assert world.lag(served, lane.topic, f"{lane.topic}.s") == 0

@@ -1,20 +1,32 @@
 """What is checked before a session starts, and that everything is let go of again."""
 
+import asyncio
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from penstock.client.client import connect
+from penstock.gateway.samples import from_json
+from penstock.pipeline.flow import ensure_topic
 from penstock.pipeline.refusals import PipelineRunning, TableLocked
 from penstock.pipeline.repositories.choose import open_repository
+from penstock.pipeline.repositories.files import read_file as read_rows
 from penstock.pipeline.settings import Pipeline, read_file
 from penstock.pipeline.spark import running
 from penstock.pipeline.spark.refusals import JarsMissing, JavaMissing
 from penstock.vocabulary.errors import Unavailable, Unsupported
+from penstock.vocabulary.message import Message
 from tests.pipeline.lane import Lane, readings
+from tests.pipeline.spark import world
+from tests.servers.fixtures import unique
+
+POSTED = Path(__file__).parents[1] / "data"
 
 
 def _pipeline(lane: Lane, extra: str = "") -> Pipeline:
@@ -96,6 +108,90 @@ def test_missing_jars_are_told_before_anything_is_made(
     with pytest.raises(JarsMissing, match=f"scripts/servers {jars}"):
         _run(pipeline)
     assert not (lane.folder / "checkpoint").exists()
+
+
+FILE = """
+[pipeline.mppt]
+source = "{url}/{topic}.mppt"
+dataset = "mppt"
+subscription = "{topic}.mppt.s"
+repository = "delta:{folder}/warehouse"
+publish = "{topic}.rows"
+checkpoint = "{folder}/checkpoints/mppt"
+
+[pipeline.inverter]
+source = "{url}/{topic}.inverter"
+dataset = "inverter"
+subscription = "{topic}.inverter.s"
+repository = ["delta:{folder}/warehouse", "parquet:{folder}/plain"]
+checkpoint = "{folder}/checkpoints/inverter"
+
+[pipeline.pms]
+source = "{url}/{topic}.pms"
+dataset = "pms"
+subscription = "{topic}.pms.s"
+repository = "parquet:{folder}/plain"
+checkpoint = "{folder}/checkpoints/pms"
+max_rows_per_batch = 10
+compact_files = 3
+"""
+
+
+def test_every_dataset_goes_into_every_repository_in_one_session(
+    spark: Any, served: str, tmp_path: Path
+) -> None:
+    """Devices post, the gateway's messages go through Spark; rows, forwarded rows and files."""
+    topic = unique("monitoring")
+    file = tmp_path / "pipeline.toml"
+    file.write_text(FILE.format(url=served, topic=topic, folder=tmp_path), encoding="utf-8")
+    pipelines = list(read_file(str(file)).pipelines.values())
+    for each in pipelines[:2]:
+        body = (POSTED / f"post-{each.name}.json").read_bytes()
+        asyncio.run(_publish(served, each.topic, from_json(each.dataset, body, {"source": "site"})))
+    world.post(served, f"{topic}.pms", readings(40))
+    lanes = running.run(pipelines, {}, threading.Event(), started=spark)
+    assert [(each.counts.read, each.counts.stored) for each in lanes] == [(1, 1), (4, 4), (40, 40)]
+
+    mppt, inverter, pms = pipelines
+    (row,) = _rows(mppt, 0)
+    assert (row["mppt_id"], row["sender"]) == ("IT6415AD-01-012", "site")
+    assert row["pv"] == [{"volts": 48.0, "amps": 6.0, "watts": 288.0}] * 2
+    assert row["battery"] == {"volts": 55.1, "amps": 0.0, "watts": 0.0}
+    assert (row["status"]["bus_connect"], row["status"]["charging"]) == (True, "not-charging")
+    (told,) = asyncio.run(_peeked(served, f"{topic}.rows"))
+    forwarded = json.loads(told.body)
+    assert told.headers["type"] == "penstock.row.mppt"
+    assert (forwarded["pv"], forwarded["load"]) == (row["pv"], row["load"])
+    assert forwarded["time_event"] == "2020-02-09 08:00:06.0320"
+
+    one, two = (sorted(_rows(inverter, at), key=repr) for at in (0, 1))
+    assert one == two, "both repositories hold the same"
+    assert [each["inverter_id"][-1] for each in one] == ["1", "1", "2", "2"]
+    assert [cell["watts"] for cell in one[0]["grid"]] == [91.7848] * 3
+    assert sorted(each["pack"]["amps"] for each in _rows(pms, 0)) == [at / 8 for at in range(40)]
+    storage = open_repository(pms.repositories[0], pms.table, pms.dataset)
+    assert len(storage.files()) < lanes[2].batches == 4, "small files were merged on the way"
+    storage.close()
+
+
+async def _publish(url: str, topic: str, messages: list[Message]) -> None:
+    async with connect(url) as client:
+        await ensure_topic(client, topic)
+        await client.publish_many(topic, messages)
+
+
+async def _peeked(url: str, topic: str) -> list[Any]:
+    async with connect(url) as client:
+        return list(await client.peek(topic, 100))
+
+
+def _rows(pipeline: Pipeline, number: int) -> list[dict[str, Any]]:
+    storage = open_repository(pipeline.repositories[number], pipeline.table, pipeline.dataset)
+    try:
+        parts = [read_rows(storage.root, storage.dataset, each) for each in storage.files()]
+        return [dict(row) for row in pa.concat_tables(parts).to_pylist()]
+    finally:
+        storage.close()
 
 
 class Late:

@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, IntegerType, Struct
 
 from penstock.client.client import connect
 from penstock.pipeline.spark.source import ROWS_PER_TASK_MIN, PenstockSource, cut
-from penstock.vocabulary.errors import InvalidArgument
+from penstock.vocabulary.errors import InvalidArgument, Unsupported
 from penstock.vocabulary.reading import PlannedRange
 from tests.pipeline.lane import readings
 from tests.pipeline.spark import world
@@ -143,6 +143,22 @@ def test_a_schema_that_does_not_go_is_said_in_our_words(
     schema = source.schema() if kind is None else StructType().add("a", kind)
     with pytest.raises(InvalidArgument, match=said):
         source.reader(schema)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscription": "s", "startingOffsets": "latest"}, "leave startingOffsets out"),
+        ({"subscription": "s", "startingOffsets": "1700000000"}, "leave startingOffsets out"),
+        ({"startingOffsets": "1700000000"}, "create a subscription of kind reader there"),
+    ],
+)
+def test_a_start_that_a_batch_read_would_ignore_is_refused(
+    options: dict[str, str], said: str
+) -> None:
+    source = PenstockSource({"url": "penstock://127.0.0.1:9", "topic": "orders"} | options)
+    with pytest.raises((InvalidArgument, Unsupported), match=said):
+        source.reader(source.schema()).partitions()
 
 
 def test_a_batch_read_looks_and_leaves_no_trace(spark: Any, served: str) -> None:

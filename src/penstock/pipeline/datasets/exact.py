@@ -103,12 +103,11 @@ def over_least(cells: Numbers) -> Numbers:
     whole, is_exact = scaled(cells)
     low, _ = ends(whole)
     found = divided(whole - low[:, None], SCALE // 1000)
-    for row in np.flatnonzero(~_all(is_exact)).tolist():
-        values = [Decimal(repr(each)) for each in cells[row].tolist()]
-        least = min(values)
-        found[row] = [
-            int(((each - least) * 1000).quantize(Decimal(1), context=_CONTEXT)) for each in values
-        ]
+    with localcontext(_CONTEXT):
+        for row in np.flatnonzero(~_all(is_exact)).tolist():
+            values = [Decimal(repr(each)) for each in cells[row].tolist()]
+            least = min(values)
+            found[row] = [int(((each - least) * 1000).quantize(Decimal(1))) for each in values]
     return found.astype(np.int32)
 
 

@@ -8,8 +8,9 @@ my_company.readings.buoy       a module that holds DATASET
 
 import re
 import sys
+from collections.abc import Callable
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
@@ -35,15 +36,9 @@ def find(name: str) -> Dataset:
     if name.endswith(".py"):
         return _checked(_from_file(name), name)
     for point in entry_points(group=GROUP, name=name):
-        return _checked(point.load(), f"entry point {name}")
+        return _checked(_loaded(point.load, name), f"entry point {name}")
     if "." in name:
-        try:
-            return _checked(import_module(name), name)
-        except ModuleNotFoundError as error:
-            raise InvalidArgument(
-                f"dataset {name!r}: there is no module {error.name!r}; give a module that can be "
-                "imported, a file, or the name of an installed dataset"
-            ) from error
+        return _checked(_loaded(partial(import_module, name), name), name)
     known = [*BUILT_IN, *(point.name for point in entry_points(group=GROUP))]
     close = get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
@@ -53,6 +48,19 @@ def find(name: str) -> Dataset:
 def known() -> list[str]:
     """The names of built-in and installed datasets."""
     return [*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)})]
+
+
+def _loaded(load: Callable[[], Any], name: str) -> Any:
+    """What a module of somebody else's gives, whatever may happen in it."""
+    try:
+        return load()
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(
+            f"dataset {name!r}: there is no module {error.name!r}; give a module that can be "
+            "imported, a file, or the name of an installed dataset"
+        ) from error
+    except Exception as error:
+        raise InvalidArgument(f"dataset {name!r} cannot be loaded: {error!r}") from error
 
 
 def _from_file(path: str) -> Any:

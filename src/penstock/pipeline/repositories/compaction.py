@@ -1,5 +1,6 @@
 """Many small files into few large ones, sorted again: the same rows, byte for byte."""
 
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -31,6 +32,31 @@ def chosen(files: list[DataFile], target_bytes: int = TARGET_BYTES) -> dict[str,
         if file.size < target_bytes * SMALL:
             days.setdefault(file.day, []).append(file)
     return {day: small for day, small in days.items() if len(small) > 1}
+
+
+def is_due(
+    storage: TableStorage, target_bytes: int, files_max: int, after_s: float, now: float
+) -> bool:
+    """True when a day has so many small files, or several and one of them is as old as this.
+
+    0 files = never; 0 seconds = only their number counts. `now` is Unix seconds.
+    """
+    if not files_max:
+        return False
+    days = chosen(storage.files(), target_bytes).values()
+    if any(len(small) >= files_max for small in days):
+        return True
+    if not after_s:
+        return False
+    return any(_written(storage.root, file) <= now - after_s for small in days for file in small)
+
+
+def _written(root: str, file: DataFile) -> float:
+    """When a file was written; a file that is gone is left for those who need its rows."""
+    try:
+        return (Path(root) / file.path).stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")
 
 
 def compact(storage: TableStorage, target_bytes: int = TARGET_BYTES) -> Compacted:

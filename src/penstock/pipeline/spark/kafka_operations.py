@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, Final
 
-from penstock.pipeline import messages, operations
-from penstock.pipeline.operations import PASSED_ON, Fix, Status
+from penstock.pipeline import operations
+from penstock.pipeline.mending import Fix, mended
+from penstock.pipeline.operations import Status
 from penstock.pipeline.settings import Pipeline
 from penstock.pipeline.spark import kafka_url
 from penstock.pipeline.spark.kafka_link import Found, KafkaLink, Record
@@ -51,8 +52,9 @@ def replay(
 ) -> tuple[int, int]:
     """Sends quarantined messages through the pipeline again; returns (sent, left).
 
-    Each goes once, however often this is repeated. What `fix` gives up on stays in the quarantine
-    topic and is not looked at again. Raises UnknownTopic when the source is not there.
+    Each goes once, however often this is repeated. What `fix` gives up on goes to the end of the
+    quarantine topic, where the next replay finds it. Raises UnknownTopic when the source is not
+    there, FixFailed.
     """
     name = f"penstock.{pipeline.name}.replay"
     sent = left = 0
@@ -65,31 +67,38 @@ def replay(
         link.claim(name)  # before asking how far it is: another replay gets no further
         done = link.committed(pipeline.quarantine)
         starts = {at: max(low, done.get(at, low)) for at, (low, _) in held.items()}
-        while starts and sent + left < limit:
+        while sent + left < limit:
+            # What this replay itself puts behind the end it found is for the next one.
+            starts = {at: start for at, start in starts.items() if start < held[at][1]}
+            if not starts:
+                break
             size = min(AT_ONCE, limit - sent - left)
             found, ends = link.read(pipeline.quarantine, starts, size)
+            found = [each for each in found if each[1] < held[each[0]][1]]
+            ends = {at: min(end, held[at][1]) for at, end in ends.items()}
             if ends == starts:
                 break
-            mended = list(_mended(pipeline, found, fix))
-            if not link.publish(name, mended, pipeline.quarantine, ends, name):
+            records = list(_records(pipeline, found, fix))
+            if not link.publish(name, records, pipeline.quarantine, ends, name):
                 break  # another replay has just done them
-            sent += len(mended)
-            left += len(found) - len(mended)
+            good = sum(topic == pipeline.topic for topic, _, _ in records)
+            sent += good
+            left += len(records) - good
             starts = ends
     return sent, left
 
 
-def _mended(pipeline: Pipeline, found: list[Found], fix: Fix | None) -> Iterator[Record]:
+def _records(pipeline: Pipeline, found: list[Found], fix: Fix | None) -> Iterator[Record]:
+    """Each message as it goes on: mended to the pipeline's topic, else to quarantine again."""
     for partition, offset, body, given in found:
         headers = opened(given)
-        mended = body
-        if fix is not None:
-            mended = fix(body, messages.read_reasons(headers))
-            if mended is None:
-                continue
-        kept = {key: headers[key] for key in PASSED_ON if key in headers}
         id = f"{pipeline.name}/replay/{partition}-{offset}"
-        yield pipeline.topic, id, Message(body=mended, headers=kept)
+        where = f"{pipeline.quarantine}/{partition}:{offset}"
+        message = mended(fix, body, headers, None, where)
+        if message is not None:
+            yield pipeline.topic, id, message
+        else:
+            yield pipeline.quarantine, id, Message(body=body, headers=headers)
 
 
 def opened(headers: list[tuple[str, bytes]]) -> dict[str, str]:

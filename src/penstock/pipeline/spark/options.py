@@ -49,6 +49,8 @@ class Options(NamedTuple):
     """The column for a body that does not fit, where the schema has it."""
     takes_schema: bool = False
     """Whether the caller may give a schema, for the columns to read from JSON bodies."""
+    says_start: bool = False
+    """Whether `startingOffsets` was given."""
 
 
 def parse(given: Mapping[str, str]) -> Options:
@@ -88,6 +90,7 @@ def parse(given: Mapping[str, str]) -> Options:
         None if "mode" not in found else _one_of(_upper(found, "mode"), "mode", MODES, MODES[0]),
         found.get("columnNameOfCorruptRecord", CORRUPT),
         "dataset" not in found and found.get("emit", TYPED) == TYPED,
+        "startingOffsets" in found,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from penstock.pipeline.flow import At
 from penstock.pipeline.ledger import Entry, Ledger, Range, identity_of
 from penstock.pipeline.ledger import judge as judge_table
 from penstock.pipeline.repositories.choose import open_repository
-from penstock.pipeline.repositories.compaction import chosen, compact
+from penstock.pipeline.repositories.compaction import compact, is_due
 from penstock.pipeline.repositories.port import TableStorage, WriteId
 from penstock.pipeline.settings import ASAP, AVAILABLE_NOW, Pipeline
 from penstock.pipeline.spark import joining, workers
@@ -265,8 +265,8 @@ class SparkLane:
     def _compact(self, table: TableStorage) -> None:
         settings = self.pipeline.settings
         target = settings.compact_target_mb * 1024 * 1024
-        limit = settings.compact_files
-        if limit and any(len(few) >= limit for few in chosen(table.files(), target).values()):
+        limits = (settings.compact_files, settings.compact_after_s)
+        if is_due(table, target, *limits, time.time()):
             compact(table, target)
 
     # -- progress and end --------------------------------------------------------------------

@@ -235,6 +235,16 @@ class LookingReader(_Reading, DataSourceReader):
     def partitions(self) -> Sequence[Range]:
         """From `startingOffsets` to the present end."""
         given = self._given
+        if given.subscription is not None and given.says_start:
+            raise InvalidArgument(
+                "spark.read with the option 'subscription' reads what that reader has before it: "
+                "leave startingOffsets out"
+            )
+        if isinstance(given.start, int | float):
+            raise Unsupported(
+                "spark.read takes startingOffsets as 'earliest', 'latest' or offsets by partition. "
+                "To begin at a time, create a subscription of kind reader there, and name it"
+            )
         ends = _topic_ends(given)
         if given.subscription is not None:
             owner = given.owner or f"spark-{secrets.token_hex(8)}"
@@ -246,13 +256,8 @@ class LookingReader(_Reading, DataSourceReader):
             starts = given.start
         elif given.start == "latest":
             starts = dict(enumerate(ends))
-        elif given.start == "earliest":
-            starts = {}
         else:
-            raise Unsupported(
-                "spark.read takes startingOffsets as 'earliest', 'latest' or offsets by "
-                "partition; a time needs a subscription"
-            )
+            starts = {}
         ranges = [
             PlannedRange(at, starts.get(at, 0), end)
             for at, end in enumerate(ends)

@@ -12,6 +12,7 @@ from penstock.drivers.port import (
     Attachment,
     Capabilities,
     Driver,
+    EpochDriver,
     PatternDriver,
     ReconnectingDriver,
     UnitDriver,
@@ -43,7 +44,7 @@ def test_the_embedded_driver_has_every_method_of_the_port() -> None:
 def test_a_driver_has_nothing_that_the_port_does_not_declare() -> None:
     """What only some have is declared too, each in a protocol of its own."""
     declared = set[str]().union(
-        *map(_names, (Driver, PatternDriver, UnitDriver, ReconnectingDriver))
+        *map(_names, (Driver, PatternDriver, UnitDriver, EpochDriver, ReconnectingDriver))
     )
     asked = set()
     for path in (Path(penstock.__file__).parent / "client").rglob("*.py"):
@@ -56,6 +57,8 @@ def test_a_driver_has_nothing_that_the_port_does_not_declare() -> None:
                 assert not _is_driver(node.args[0]), path
     assert {"publish", "attach", "ask"} <= asked
     assert asked <= declared
+    assert issubclass(EmbeddedDriver, EpochDriver)
+    assert not issubclass(RemoteDriver, EpochDriver)
     assert issubclass(RemoteDriver, ReconnectingDriver)
     assert not issubclass(ForeignDriver, ReconnectingDriver)
     assert not issubclass(EmbeddedDriver, ReconnectingDriver)

@@ -35,7 +35,20 @@ def test_text_that_is_no_position_is_refused(place: str) -> None:
             check("to", place)
 
 
+@pytest.mark.parametrize("place", ["1700000000000-0", "m0", "8312345678901234"])
+def test_a_broker_may_have_positions_of_its_own(place: str) -> None:
+    check_place("to", place, has_own_positions=True)
+    for check in (check_place, position_of):
+        with pytest.raises(InvalidArgument, match="like '0:17'"):
+            check("to", place)
+
+
+@pytest.mark.parametrize("place", ["", "a\nb", "9" * 257, True, float("nan")])
+def test_nonsense_is_a_position_nowhere(place: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"to .* is not"):
+        check_place("to", place, has_own_positions=True)
+
+
 def test_a_position_of_another_broker_is_none_of_ours() -> None:
-    check_place("to", "1700000000000-0")
     with pytest.raises(InvalidArgument, match="like '0:17'"):
         position_of("to", "1700000000000-0")

@@ -83,7 +83,7 @@ class Administration(Backups):
         check_filter(topic)
         names.check_subscription(subscription)
         if start is not None:
-            check_place("start", start)
+            self._check_place("start", start)
         wanted = made(SubscriptionPolicy, {"kind": kind, **policy})
         await self._opened().ask(q.CreateSubscription(topic, subscription, wanted, start))
 
@@ -96,13 +96,17 @@ class Administration(Backups):
         """Deletes a subscription; what only it held is released. Raises SubscriptionInUse."""
         await self._opened().ask(q.DeleteSubscription(topic, subscription))
 
+    def _check_place(self, name: str, place: Any) -> None:
+        can = self._opened().capabilities
+        check_place(name, place, has_own_positions=can.has_own_positions)
+
     async def seek(self, topic: str, subscription: str, to: float | str) -> None:
         """Moves a subscription; what its consumers hold is void, and acks of it are refused.
 
         `to`: 'earliest' (what is still held), 'latest', Unix seconds, or a position such as
         '0:17', which moves that partition only. Raises PositionNotHeld with the lowest one.
         """
-        check_place("to", to)
+        self._check_place("to", to)
         await self._opened().ask(q.Seek(topic, subscription, to))
 
     async def subscriptions(self, topic: str | None = None) -> list[dict[str, Any]]:

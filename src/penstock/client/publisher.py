@@ -19,7 +19,7 @@ from penstock.client.gathering import Gathered, fresh
 from penstock.client.growth import Flights, landing, repack
 from penstock.client.packing import partition_of
 from penstock.client.receipts import Parcel, Receipts, Sent, home_of, spelled_place
-from penstock.drivers.port import Answer, Attachment, Driver, UnitDriver
+from penstock.drivers.port import Answer, Attachment, Driver, EpochDriver, UnitDriver
 from penstock.vocabulary import names
 from penstock.vocabulary.claims import Claim
 from penstock.vocabulary.errors import (
@@ -76,10 +76,9 @@ class Publisher:
         self.id = generated_id() if name is None else named_id(name)
         self._epoch = 0 if name is None else rising_epoch(self.id)
         # A broker in this process is asked at once, any other by `begin`.
-        take_epoch = getattr(driver, "take_epoch", None)
-        self._is_begun = name is None or take_epoch is not None
-        if name is not None and take_epoch is not None:
-            self._epoch = take_epoch(self.id, self._epoch)
+        self._is_begun = name is None or isinstance(driver, EpochDriver)
+        if name is not None and isinstance(driver, EpochDriver):
+            self._epoch = driver.take_epoch(self.id, self._epoch)
         self._routes: dict[str, Route] = {}
         self._unit_epoch = self._epoch
         self._unit_sequence = 0

@@ -45,9 +45,9 @@ class Readers:
         """
         names.check_topic(topic, reserved=True)
         names.check_subscription(name)
-        if start is not None:
-            check_place("start", start)
         driver = self._opened()
+        if start is not None:
+            check_place("start", start, has_own_positions=driver.capabilities.has_own_positions)
         if not driver.capabilities.has_readers:
             raise Unsupported(f"readers are not available on {driver.capabilities.scheme}: URLs")
         await driver.ask(q.OpenReader(topic, name, owner, start))

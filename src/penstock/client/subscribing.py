@@ -43,7 +43,7 @@ def wish_of(asked: Subscribing, can: Capabilities | None) -> tuple[Wish, dict[st
     consumer = named or f"consumer-{os.getpid()}-{next(_consumer_numbers)}"
     names.check_consumer(consumer)
     if start is not None:
-        check_place("start", start)
+        check_place("start", start, has_own_positions=can is None or can.has_own_positions)
     _check_count("credit", credit, CREDIT_MAX)
     _check_count("credit_bytes", credit_bytes, 1 << 62)
     kind, qos = _kind(given.pop("kind")), given.pop("qos")

@@ -35,6 +35,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     has_order_per_key: bool = True
     has_replay: bool = True
     """A new subscription may start at a position or a time in the past."""
+    has_own_positions: bool = False
+    """Positions are texts of its own, not '<partition>:<offset>'."""
     has_dead_letters: bool = True
     has_readers: bool = True
     """`client.reader` works: ranges of offsets can be planned, read and committed."""
@@ -216,6 +218,15 @@ class UnitDriver(Protocol):
         An error raised here means: certainly nothing of it. A driver that tries again does so with
         the same wish, and has at most `limits.UNITS_KEPT` of them under way.
         """
+        ...
+
+
+@runtime_checkable
+class EpochDriver(Protocol):
+    """The rest of a driver that can give epochs at once, without a question to wait for."""
+
+    def take_epoch(self, publisher: bytes, at_least: int) -> int:
+        """An epoch above every one of this publisher."""
         ...
 
 

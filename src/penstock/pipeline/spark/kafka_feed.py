@@ -89,7 +89,7 @@ class KafkaFeed:
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return kafka_rows.worked(plan, batches)
 
-        rows = frame.select(*kafka_rows.COLUMNS).mapInArrow(work, kafka_rows.RETURNED).collect()
+        rows = kafka_rows.selected(frame).mapInArrow(work, kafka_rows.RETURNED).collect()
         return [workers.decode(bytes(row.outcome)) for row in rows]
 
     def work_again(self, plan: Plan, done: Outcome, priors: Priors) -> Outcome:
@@ -101,7 +101,7 @@ class KafkaFeed:
             "endingOffsets": json.dumps({topic: {str(done.partition): done.end}}),
         }
         frame = self._spark.read.format("kafka").options(**self._options(), **given).load()
-        table = frame.select(*kafka_rows.COLUMNS).sort("offset").toArrow()
+        table = kafka_rows.selected(frame).sort("offset").toArrow()
         (found,) = kafka_rows.outcomes_of(plan, table.to_batches(), priors)
         return found
 

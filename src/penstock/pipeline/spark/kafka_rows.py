@@ -8,7 +8,7 @@ A record of ours says more about itself in headers of its own, as on every forei
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -19,72 +19,63 @@ from penstock.pipeline.datasets.moments import STAMP
 from penstock.pipeline.datasets.raw import RAW, RECEIVED, SENDER, moment_of, publish_times
 from penstock.pipeline.spark import workers
 
-COLUMNS: Final = ("partition", "offset", "timestamp", "value", "headers")
-"""What is selected of the connector's columns, in this order."""
 RETURNED: Final = "outcome binary"
 ID: Final = "penstock-id"
 AT: Final = "penstock-at"
 BODY: Final = "penstock-body"
 MORE: Final = "penstock-more"
 TYPE: Final = "content-type"
+NAMES: Final = (ID, AT, BODY, MORE, TYPE, SENDER, RECEIVED)
+"""The headers that are looked at."""
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
 
-class Headers(NamedTuple):
-    """The headers of many records: all of them in one column each, and whose each one is."""
+def selected(frame: Any) -> Any:
+    """The connector's columns that `raw_of` takes: each header as a column of its own.
 
-    names: pa.Array
-    values: pa.Array
-    whose: Numbers
-    rows: int
+    Spark needs longer to turn the list of all headers into Arrow, even an empty one, than the
+    connector needs to read a record.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415 - only the driver has Spark
 
-    def column(self, name: str) -> pa.Array:
-        """The text of a header for each record; the first of that name, null where it is not."""
-        place = np.full(self.rows, -1, np.int64)
-        found = np.flatnonzero(np.asarray(pc.equal(self.names, name)))[::-1]
-        place[self.whose[found]] = found
-        taken = self.values.take(pa.array(place, mask=place < 0))
-        try:
-            return taken.cast(pa.string())
-        except pa.ArrowInvalid:  # some program's header is no text
-            texts = [
-                None if each is None else each.decode(errors="replace")
-                for each in taken.to_pylist()
-            ]
-            return pa.array(texts, pa.string())
+    def first(name: str) -> Any:
+        own = f.filter("headers", lambda each: each["key"] == name)
+        return f.get(own, f.lit(0))["value"].alias(name)
+
+    return frame.select("partition", "offset", "timestamp", "value", *map(first, NAMES))
 
 
-def headers_of(column: Any, count: int) -> Headers:
-    """The column `headers` of the connector: a list of (key, value) for each record, or null."""
-    lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    flat = lists.flatten()
-    whose = np.asarray(pc.list_parent_indices(lists)).astype(np.int64)
-    names = flat.field("key") if len(flat) else pa.array([], pa.string())
-    values = flat.field("value") if len(flat) else pa.array([], pa.binary())
-    return Headers(names, values, whose, count)
+def _texts(column: pa.Array) -> pa.Array:
+    """The text of a header for each record, null where it is not."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:  # some program's header is no text
+        given = column.to_pylist()
+        texts = [None if each is None else each.decode(errors="replace") for each in given]
+        return pa.array(texts, pa.string())
 
 
 def raw_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Records of one or more partitions as raw messages."""
     count = len(batch)
-    said = headers_of(batch.column("headers"), count)
+    said = {name: _texts(batch.column(name)) for name in NAMES}
     partition, offset = batch.column("partition"), batch.column("offset")
-    ids = said.column(ID)
+    ids = said[ID]
     places = pc.binary_join_element_wise(partition.cast(pa.string()), offset.cast(pa.string()), ":")
-    more = said.column(MORE)
-    sender, kind, received = said.column(SENDER), said.column(TYPE), said.column(RECEIVED)
+    more = said[MORE]
+    sender, kind, received = said[SENDER], said[TYPE], said[RECEIVED]
     if more.null_count < count:
         sender = _from_more(sender, more, SENDER)
         kind = _from_more(kind, more, TYPE)
         received = _from_more(received, more, RECEIVED)
         ids = _from_more(ids, more, None)
     body = batch.column("value").cast(pa.binary())
-    absent = pc.fill_null(pc.equal(said.column(BODY), "absent"), False)  # noqa: FBT003
+    absent = pc.fill_null(pc.equal(said[BODY], "absent"), False)  # noqa: FBT003
     if pc.any(absent).as_py():
         body = pc.if_else(absent, pa.scalar(None, pa.binary()), body)
-    times = _times(received, _published(batch.column("timestamp"), said.column(AT)))
+    times = _times(received, _published(batch.column("timestamp"), said[AT]))
     return pa.RecordBatch.from_arrays(
         [
             body, pc.coalesce(ids, places), sender, kind, times, partition.cast(pa.int32()),

@@ -9,6 +9,7 @@ from penstock.broker.administration import changed
 from penstock.broker.first_use import topic_to_publish
 from penstock.vocabulary.errors import (
     InvalidArgument,
+    InvalidName,
     PositionNotHeld,
     SubscriptionConflict,
     SubscriptionInUse,
@@ -17,7 +18,7 @@ from penstock.vocabulary.errors import (
     UnknownSubscription,
     UnknownTopic,
 )
-from penstock.vocabulary.message import Durability
+from penstock.vocabulary.message import Durability, Kind
 from penstock.vocabulary.policy import Retry, SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Cause
 from tests.broker.rig import Rig
@@ -141,6 +142,26 @@ def test_a_subscription_with_an_impossible_start_is_not_made(rig: Rig) -> None:
     with pytest.raises(PositionNotHeld):
         rig.broker.create_subscription("orders", "billing", SubscriptionPolicy(), "0:9")
     assert rig.broker.subscriptions() == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "policy", "consumer", "reason"),
+    [
+        ("t" * 200, "s" * 100, None, "c", "cannot have a dead-letter topic"),
+        ("orders", "a@b", None, "c", "contains '@'"),
+        ("orders", "s", SubscriptionPolicy(kind=Kind.MULTICAST), "a@b", "contains '@'"),
+        ("orders ", "s", None, "c", "^topic name 'orders '"),
+    ],
+)
+def test_no_topic_is_made_for_a_name_that_is_refused(
+    rig: Rig, topic: str, name: str, policy: SubscriptionPolicy | None, consumer: str, reason: str
+) -> None:
+    with pytest.raises(InvalidName, match=reason):
+        rig.attach(topic, name, policy=policy, name=consumer, is_named=True)
+    if policy is None:
+        with pytest.raises(InvalidName, match=reason):
+            rig.broker.create_subscription(topic, name, SubscriptionPolicy(), None)
+    assert rig.broker.topics() == []
 
 
 def test_an_altered_subscription_keeps_its_place(rig: Rig) -> None:

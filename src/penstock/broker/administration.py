@@ -20,6 +20,7 @@ from penstock.delivery.state import Partition, State, Subscription, Topic
 from penstock.vocabulary import names
 from penstock.vocabulary.errors import InvalidArgument, UnknownTopic
 from penstock.vocabulary.filters import is_pattern
+from penstock.vocabulary.message import Kind
 from penstock.vocabulary.places import position_of
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
 from penstock.vocabulary.records import Unit
@@ -55,6 +56,20 @@ class Administration(Following, Multicasting):
         )  # fmt: skip
         self.add_topic(record)
         return self.state.names[name]
+
+    def _topic_to_follow(
+        self, topic_name: str, name: str | None, policy: SubscriptionPolicy | None,
+        member: str | None = None,
+    ) -> Topic:  # fmt: skip
+        """The topic of a subscription; none is made for a name that would be refused in it."""
+        if name is not None and topic_name not in self.state.names:
+            names.check_topic(topic_name)
+            names.check_subscription(name)
+            policy = policy or SubscriptionPolicy()
+            admin.check_dead(topic_name, name, policy)
+            if policy.kind is Kind.MULTICAST and member is not None:
+                names.check_member(topic_name, name, member)
+        return self._ensure_topic(topic_name)
 
     def _starts(self, topic: Topic, start: Any, default: str) -> tuple[int, ...]:
         start = default if start is None else start
@@ -165,7 +180,7 @@ class Administration(Following, Multicasting):
         check_wanted(policy, start)
         with self.engine.lock:
             self.engine.check_alive()
-            topic = self._ensure_topic(topic_name)
+            topic = self._topic_to_follow(topic_name, name, policy)
         starts = self._starts(topic, start, "earliest")
         wall = self.engine.clock.wall()
         self._run(

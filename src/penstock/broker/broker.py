@@ -271,7 +271,7 @@ class Broker(Units, Reading):
             if names.is_dead_topic(topic_name):
                 topic = admin.find_topic(self.state, topic_name)
             else:
-                topic = self._ensure_topic(topic_name)
+                topic = self._topic_to_follow(topic_name, subscription_name, policy, member)
             if self.former(returning, consumer_name) or has_place(topic, subscription_name, member):
                 start = None  # It has its place; the one it began at may be gone.
         starts = self._starts(topic, start, default_start(subscription_name, policy))

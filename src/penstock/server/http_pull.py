@@ -94,6 +94,13 @@ class Seat:
             self._waiting.remove(waiting)
         return False
 
+    def abandon(self, waiting: Waiting) -> None:
+        """The pull is gone: what is on its way to it goes to others that wait, or back."""
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+            self._ask()
+        self.give_back(waiting.pieces)
+
     def _ask(self, leaving: Waiting | None = None) -> None:
         count = sum(each.left for each in self._waiting if each is not leaving)
         ask_for(self._broker, self.consumer, count)
@@ -186,8 +193,7 @@ class Seats:
         try:
             await waiting.future
         except BaseException:
-            seat.leave(waiting)
-            seat.give_back(waiting.pieces)
+            seat.abandon(waiting)
             raise
         finally:
             self._wakers.discard(waiting.future)

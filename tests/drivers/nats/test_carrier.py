@@ -13,7 +13,7 @@ from penstock.cli.bench.servers import Server
 from penstock.drivers.nats.carrier import _rfc3339
 from penstock.vocabulary.errors import AccessRefused, InvalidArgument, Unavailable, Unsupported
 from penstock.vocabulary.message import Durability
-from tests.contracts.suites.world import first, nothing, unique
+from tests.contracts.suites.world import first, nothing, unique, until
 from tests.servers.fixtures import starting
 
 
@@ -88,12 +88,16 @@ def test_settings_a_stream_cannot_keep_are_refused(nats_server: Server) -> None:
 def test_limits_of_a_stream_remove_unacked_messages(nats_server: Server) -> None:
     topic = unique("limits")
 
+    async def is_empty(client: penstock.Client) -> bool:
+        return not await client.peek(topic, 1)
+
     async def scenario() -> None:
         async with penstock.connect(url_of(nats_server)) as client:
             await client.create_topic(topic, max_age_s=0.5)
             await client.create_subscription(topic, "s")
             await client.publish(topic, b"old")
-            await asyncio.sleep(1.5)
+            await until(lambda: is_empty(client), "the end of what is too old")
+            await client.alter_topic(topic, max_age_s=600)
             await client.publish(topic, b"new")
             async with client.subscribe(topic, "s") as deliveries:
                 assert (await first(deliveries)).body == b"new"

@@ -96,7 +96,9 @@ def _is_up(made: Connection) -> bool:
     return made.is_up
 
 
-def test_a_lost_connection_fails_what_waits_and_comes_back(tmp_path: Path) -> None:
+def test_a_lost_connection_fails_what_waits_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario(server: Server) -> None:
         made = Connection(parse(f"nats://{server.address}", 4222, {}))
         await made.open()
@@ -111,10 +113,13 @@ def test_a_lost_connection_fails_what_waits_and_comes_back(tmp_path: Path) -> No
         assert told == [None]
         with pytest.raises(Unavailable):
             await made.request("$JS.API.INFO", b"")
+        monkeypatch.setattr(connection_module, "REQUEST_S", 0.1)
+        with pytest.raises(Unavailable, match="cannot be reached just now"):
+            await made.api("INFO")
+        monkeypatch.setattr(connection_module, "REQUEST_S", PATIENCE_S)
+        asking = asyncio.create_task(made.api("INFO"))
         await asyncio.to_thread(server.start)
-        async with asyncio.timeout(20):
-            while not _is_up(made):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        assert "limits" in await asking
         assert made.version >= (2, 9)
         assert made.payload_max >= 1 << 20
         await made.close()

@@ -46,6 +46,8 @@ REQUEST_S: Final = 5.0
 CONNECT_S: Final = 2.0
 PING_S: Final = 5
 RECONNECT_S: Final = 0.1
+LOOK_S: Final = 0.02
+"""How often it is looked whether a lost connection is back."""
 TURNS_MAX: Final = 100_000
 """Turns of the loop in which what arrived is handed over."""
 NO_RESPONDERS: Final = "503"
@@ -293,6 +295,13 @@ class Connection:
             raise Unavailable(f"{self._address.text}: nobody answers {subject}")
         return answer
 
+    async def _back(self) -> None:
+        """Returns once a lost connection is back, or after a while without one."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REQUEST_S):
+                while self._nats.is_reconnecting:  # noqa: ASYNC110 - nobody tells in time
+                    await asyncio.sleep(LOOK_S)
+
     # -- JetStream -------------------------------------------------------------------------------
 
     async def check_jetstream(self) -> None:
@@ -316,7 +325,11 @@ class Connection:
             raise Unsupported(f"{self.text}: JetStream is off on this server; {TURN_ON}") from error
 
     async def api(self, name: str, /, **question: Any) -> dict[str, Any]:
-        """Asks JetStream. Raises UnknownTopic, UnknownSubscription, Unavailable and others."""
+        """Asks JetStream, after a lost connection once it is back.
+
+        Raises UnknownTopic, UnknownSubscription, Unavailable and others.
+        """
+        await self._back()
         data = msgspec.json.encode(question) if question else b""
         answer: dict[str, Any] = msgspec.json.decode((await self.request(API + name, data)).data)
         if "error" in answer:

@@ -217,5 +217,5 @@ class NatsFeed:
             if self._arrived and self._seat.policy.qos:
                 letters = await self._letters(list(self._arrived))
                 await self.release([Release(each, 0.0, is_unstarted=True) for each in letters])
-            if self._seat.subscription is None:
+            if self._seat.subscription is None and self._connection.is_up:
                 await self._connection.api(f"CONSUMER.DELETE.{self._stream}.{self._consumer}")

@@ -109,7 +109,7 @@ def test_a_key_stands_still_after_a_nack(kafka_server: Cluster) -> None:
                 await client.publish(topic, str(number), key="ab"[number % 2])
             async with client.subscribe(topic, "s", kind="key_shared") as deliveries:
                 a0, b1 = await several(deliveries, 2)
-                a0.nack(delay_s=0.5)
+                a0.nack(delay_s=2)
                 b1.ack()
                 rest = await several(deliveries, 5)
                 assert [m.body for m in rest] == [b"3", b"5", b"0", b"2", b"4"]

@@ -8,7 +8,7 @@ from penstock.drivers.foreign.carrier import Seat
 from penstock.drivers.kafka.feed import KafkaFeed
 from penstock.vocabulary.errors import Unavailable
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
-from tests.contracts.suites.world import first, several, unique
+from tests.contracts.suites.world import first, several, unique, until
 from tests.drivers.kafka.rig import carrier_of, client_of, run
 from tests.servers.kafka import Cluster
 
@@ -22,9 +22,13 @@ def test_a_consumer_with_its_hands_full_stays_in_its_group(kafka_server: Cluster
             async with client.subscribe(topic, "slow", credit=10) as deliveries:
                 held = await several(deliveries, 10)
                 await asyncio.sleep(1.5)
-                [row] = await client.subscriptions(topic)
-                assert len(row["consumers"]) == 1
-                assert (row["leased"], row["waiting"]) == (10, total - 10)
+
+                async def is_noted() -> bool:
+                    [row] = await client.subscriptions(topic)
+                    assert len(row["consumers"]) == 1
+                    return (row["leased"], row["waiting"]) == (10, total - 10)
+
+                await until(is_noted, "the note of what is held")
                 for message in held:
                     message.ack()
                 for number in range(10, total):

@@ -1,16 +1,17 @@
-"""What groups have committed: asked by consumers that never join them.
+"""What groups have committed: asked, and written, by consumers that never join them.
 
 Not by the library's administrator: it brings the whole process down when a coordinator says that it
-is not the one (librdkafka issue 5040), which every new or restarted cluster says for a moment.
+is not the one (librdkafka issue 5040), which every new or restarted cluster says for a moment, and
+when the connection to one breaks (issue 4605).
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from penstock.drivers.kafka.link import Consumer, Link, sdk_log
+from penstock.drivers.kafka.link import STALE, Consumer, KafkaException, Link, sdk_log
 from penstock.drivers.kafka.settings import consumer_config
 from penstock.vocabulary.errors import Unavailable
 
@@ -19,6 +20,7 @@ ASK_S: Final = 5.0
 AWAY_S_MAX: Final = 45.0
 PAUSE_S: Final = 0.2
 
+T = TypeVar("T")
 Key = tuple[str, bool]
 
 
@@ -37,10 +39,36 @@ class Askers:
         `is_stable`: a transaction under way on a place is an error of that place, after a while.
         A coordinator that is away is waited for. Raises Unavailable.
         """
+
+        def ask(asker: Any) -> list[Any]:
+            found: list[Any] = asker.committed(list(places), timeout=ASK_S)
+            return found
+
+        return await self._answered((group, is_stable), ask)
+
+    async def commit(self, group: str, places: Sequence[Any]) -> bool:
+        """Commits for a group; False when it has consumers: Kafka takes commits from them alone.
+
+        A coordinator that is away is waited for. Raises Unavailable.
+        """
+
+        def tell(asker: Any) -> bool:
+            try:
+                told = asker.commit(offsets=list(places), asynchronous=False)
+            except KafkaException as error:
+                if error.args[0].code() in STALE:
+                    return False
+                raise
+            return not any(each.error for each in told)
+
+        return await self._answered((group, False), tell)
+
+    async def _answered(self, key: Key, call: Callable[[Any], T]) -> T:
+        """Has an asker call until there is an answer."""
         until = self._link.loop.time() + AWAY_S_MAX
         while True:
             try:
-                return await self._ask((group, is_stable), places)
+                return await self._ask(key, call)
             except Unavailable:
                 if self._link.loop.time() > until:
                     raise
@@ -52,15 +80,13 @@ class Askers:
         for asker in kept.values():
             await self._end(asker)
 
-    async def _ask(self, key: Key, places: Sequence[Any]) -> list[Any]:
+    async def _ask(self, key: Key, call: Callable[[Any], T]) -> T:
         """One question. An asker that got no answer is not asked again: a new one finds more."""
         asker = self._kept.pop(key, None)  # nobody else's meanwhile
         if asker is None:
             asker = await self._link.run(self._make, *key)
         try:
-            found: list[Any] = await self._link.run(
-                lambda: asker.committed(list(places), timeout=ASK_S)
-            )
+            found: T = await self._link.run(call, asker)
         except BaseException:
             await self._end(asker)
             raise

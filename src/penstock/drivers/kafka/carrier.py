@@ -24,15 +24,14 @@ from penstock.drivers.foreign.plain import Place, Places, PlainLetters
 from penstock.drivers.kafka.askers import Askers
 from penstock.drivers.kafka.feed import KafkaFeed
 from penstock.drivers.kafka.link import (
-    AdminClient,
     ConfigResource,
-    ConsumerGroupTopicPartitions,
     KafkaException,
     Link,
     TopicPartition,
     translated,
 )
 from penstock.drivers.kafka.look import Looker, place_of
+from penstock.drivers.kafka.membership import client_ids
 from penstock.drivers.kafka.names import OWN, check_group, kafka_name
 from penstock.drivers.kafka.progress import GONE, Remembered, metadata_of, remembered
 from penstock.drivers.kafka.readers import KafkaReaders
@@ -236,12 +235,8 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
     async def _members(self, group: str, topic: str) -> list[str]:
         """The client ids of the consumers that have partitions of this topic."""
         name = kafka_name(topic)
-        told = await self.link.ask_group(AdminClient.describe_consumer_groups, [group])
-        return [
-            member.client_id
-            for member in told.members
-            if any(place.topic == name for place in member.assignment.topic_partitions)
-        ]
+        told = await self.link.group(group)
+        return [] if told is None else client_ids(told, name)
 
     async def put_subscription(
         self, topic: str, name: str, policy: SubscriptionPolicy, start: Any
@@ -295,10 +290,7 @@ class KafkaCarrier(Topics, KafkaReaders, KafkaUnits):
         """Commits for a group, also while it has members in other topics."""
         name = kafka_name(topic)
         places = [TopicPartition(name, p, at, metadata=said) for p, (at, said) in placed.items()]
-        asked = ConsumerGroupTopicPartitions(group, places)
-        told = await self.link.ask_group(AdminClient.alter_consumer_group_offsets, [asked])
-        wrong = next((each.error for each in told.topic_partitions if each.error), None)
-        if wrong is None:
+        if await self.askers.commit(group, places):
             return
         try:
             await self.commit_for(group, places)

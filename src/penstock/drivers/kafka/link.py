@@ -8,6 +8,7 @@ import asyncio
 import logging
 import re
 import threading
+import warnings
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +38,6 @@ try:
         OFFSET_BEGINNING,
         OFFSET_END,
         Consumer,
-        ConsumerGroupTopicPartitions,
         IsolationLevel,
         KafkaError,
         KafkaException,
@@ -54,7 +54,7 @@ except ImportError as error:  # pragma: no cover - the extra is installed where 
 
 __all__ = [
     "OFFSET_BEGINNING", "OFFSET_END", "AdminClient", "AlterConfigOpType", "ConfigEntry",
-    "ConfigResource", "Consumer", "ConsumerGroupTopicPartitions", "IsolationLevel", "KafkaError",
+    "ConfigResource", "Consumer", "IsolationLevel", "KafkaError",
     "KafkaException", "Link", "NewPartitions", "NewTopic", "OffsetSpec", "Producer",
     "TopicCollection", "TopicPartition", "translated",
 ]  # fmt: skip
@@ -109,8 +109,12 @@ NOBODY: Final = "no broker answered"
 _REASON: Final = re.compile(r"failed: ([^(]+?) \(")
 """Of `…: Connect to ipv4#127.0.0.1:9 failed: Connection refused (after 0ms in state CONNECT)`."""
 _ABOUT_CONNECTIONS: Final = ("FAIL [", "ERROR [", "GETPID [")
-_COORDINATOR_AWAY: Final = {
+_UNANSWERED: Final = {
     KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._PARTIAL,  # noqa: SLF001 - by some brokers
+}
+_COORDINATOR_AWAY: Final = {
+    *_UNANSWERED,
     KafkaError._TRANSPORT,  # noqa: SLF001 - a node that went, until the others miss it
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -289,15 +293,22 @@ class Link:
                 found = Unavailable(f"{self.where}: {self._why_away or NOBODY}")
             raise found from error
 
-    async def ask_group(self, call: Callable[..., Mapping[str, Any]], *args: Any) -> Any:
-        """What a group's coordinator answers to a question that may be put again.
+    async def group(self, name: str) -> Any:
+        """A group with its members; None when there is none.
 
-        The first question makes a new cluster create the topic its groups are kept in.
+        Every broker is asked. The library's administrator would ask the group's coordinator, and
+        ends the whole process when the connection to that one breaks (librdkafka issue 4605).
         """
+        # The library warns of its older question in favour of the one that may end the process.
+        warnings.filterwarnings("ignore", r"list_groups\(\) is deprecated", DeprecationWarning)
 
         async def once(admin: Any) -> Any:
-            (future,) = call(admin, *args, request_timeout=COORDINATOR_S).values()
-            return await asyncio.wrap_future(future)
+            call = partial(admin.list_groups, name, timeout=COORDINATOR_S)
+            found = await self.loop.run_in_executor(self.pool, call)
+            for each in found:
+                if each.error is not None and each.error.code() in _COORDINATOR_AWAY:
+                    raise KafkaException(each.error)
+            return next((each for each in found if each.id == name), None)
 
         return await self._ask_again(once)
 
@@ -329,7 +340,7 @@ class Link:
                 is_late = self._is_closed or self.loop.time() > until
                 if self._refusal or code not in _COORDINATOR_AWAY or is_late:
                     raise self._refusal or translated(error, self.where) from error
-                if code == KafkaError._TIMED_OUT and self._group_admin is admin:  # noqa: SLF001
+                if code in _UNANSWERED and self._group_admin is admin:
                     self._group_admin = self._administrator()
                 await asyncio.sleep(COORDINATOR_PAUSE_S)
 

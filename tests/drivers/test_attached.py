@@ -151,13 +151,21 @@ def test_publishes_under_way_when_the_owner_dies_are_stored_once(
     folder: Path, owner: Owner
 ) -> None:
     async def scenario(client: Client) -> None:
-        async def publish(number: int) -> None:
-            await client.publish("orders", b"%d" % number)
+        sent = 0
 
-        tasks = [asyncio.create_task(publish(number)) for number in range(200)]
-        await asyncio.sleep(0.02)
+        async def publish_all() -> None:
+            nonlocal sent
+            for low in range(0, 200, 20):
+                wave = (b"%d" % number for number in range(low, low + 20))
+                await asyncio.gather(*(client.publish("orders", body) for body in wave))
+                sent = low + 20
+
+        publishing = asyncio.create_task(publish_all())
+        while sent < 40:  # noqa: ASYNC110 - with the next wave under way
+            await asyncio.sleep(0)
+        assert sent < 200
         owner.process.send_signal(signal.SIGKILL)
-        await asyncio.gather(*tasks)
+        await publishing
         bodies = [message.body for message in await client.peek("orders", 1_000)]
         assert len(bodies) == 201
         assert set(bodies[1:]) == {b"%d" % number for number in range(200)}

@@ -23,6 +23,9 @@ from penstock.vocabulary.errors import (
     UnknownTopic,
 )
 
+PATIENCE_S = 60
+"""A busy disk takes a second for each sync."""
+
 
 @pytest.mark.parametrize(
     ("url", "folder"),
@@ -163,7 +166,7 @@ def test_two_loops_in_two_threads_share_one_broker(tmp_path: Path) -> None:
 
     consumer = threading.Thread(target=consume)
     consumer.start()
-    assert is_ready.wait(10)
+    assert is_ready.wait(PATIENCE_S)
 
     async def publish() -> None:
         async with connect(url) as client:
@@ -173,7 +176,7 @@ def test_two_loops_in_two_threads_share_one_broker(tmp_path: Path) -> None:
             await client.publish_many("orders", [str(n) for n in range(count // 2, count)])
 
     asyncio.run(publish())
-    consumer.join(20)
+    consumer.join(PATIENCE_S)
     assert not consumer.is_alive()
     assert got == [str(number).encode() for number in range(count)]
 
@@ -197,7 +200,7 @@ def test_opening_at_the_same_time_from_many_threads_opens_once(tmp_path: Path) -
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert errors == []
 
     async def count() -> int:
@@ -269,7 +272,7 @@ def test_consumers_of_a_dead_loop_swallow_no_messages() -> None:
             await client.publish_many("orders", [b"x"] * 10)
             async with client.subscribe("orders", "billing") as deliveries:
                 for _ in range(10):
-                    message = await deliveries.receive(timeout_s=10)
+                    message = await deliveries.receive(timeout_s=PATIENCE_S)
                     assert message is not None
                     message.ack()
 

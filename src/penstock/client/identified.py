@@ -10,6 +10,7 @@ messages one after the other and sends them in batches.
 
 from asyncio import Future, get_running_loop
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from penstock.batch import encode_many
@@ -17,8 +18,9 @@ from penstock.client.client import Client
 from penstock.client.publisher import named_id
 from penstock.drivers.port import Driver
 from penstock.vocabulary import names
-from penstock.vocabulary.errors import InvalidArgument
+from penstock.vocabulary.errors import InvalidArgument, Unsupported
 from penstock.vocabulary.message import Message
+from penstock.vocabulary.requests import TakeEpoch
 
 FLYING_MAX: Final = 1_000
 """Batches on their way at a time."""
@@ -99,6 +101,16 @@ class Numbered:
         answer = await told
         if isinstance(answer, Exception):
             raise answer
+
+
+async def unused_epoch(client: Client, publishers: Iterable[str], at_least: int = 1) -> int:
+    """An epoch that none of these publishers has used; `at_least` where none are kept."""
+    driver = client._opened()  # noqa: SLF001 - a part of the client
+    found = at_least
+    with suppress(Unsupported):
+        for name in publishers:
+            found = max(found, await driver.ask(TakeEpoch(named_id(name), at_least)))
+    return found
 
 
 def _cut(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:

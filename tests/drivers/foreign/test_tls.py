@@ -134,7 +134,7 @@ def test_kafka_with_certificates_on_both_sides(kafka: Cluster, safe: Safe) -> No
 
 
 def test_kafka_whose_certificate_nobody_trusts(kafka: Cluster, safe: Safe) -> None:
-    url = f"kafka://app:{SECRET}@{kafka.others['SAFE']}?tls_ca={safe.stranger.file}&connect_s=3"
+    url = f"kafka://app:{SECRET}@{kafka.others['SAFE']}?tls_ca={safe.stranger.file}&connect_s=8"
     assert "certificate" in refused(url, Unavailable)
 
 
@@ -170,7 +170,7 @@ def test_nats_with_a_password_and_certificates(nats: Server, safe: Safe) -> None
     there_and_back(f"nats://app:{SECRET}@{nats.address}?{safe.trust}&{safe.own}")
     refused(f"nats://app:rose-4@{nats.address}?{safe.trust}&{safe.own}", AccessRefused)
     refused(f"nats://app:{SECRET}@{nats.address}?{safe.trust}&connect_s=2", Unavailable)
-    stranger = f"tls_ca={safe.stranger.file}&connect_s=2"
+    stranger = f"tls_ca={safe.stranger.file}&connect_s=6"
     said = refused(f"nats://app:{SECRET}@{nats.address}?{stranger}&{safe.own}", Unavailable)
     assert "certificate" in said
 
@@ -215,7 +215,7 @@ def test_redis_with_certificates(redis_server: Callable[..., Server], safe: Safe
             for scheme in ("rediss", "redis"):
                 url = f"{scheme}://127.0.0.1:{port}?{safe.trust}&{safe.own}"
                 await asyncio.to_thread(there_and_back, url)
-            url = f"redis://127.0.0.1:{port}?{safe.own}&tls_ca={safe.stranger.file}&connect_s=2"
+            url = f"redis://127.0.0.1:{port}?{safe.own}&tls_ca={safe.stranger.file}&connect_s=6"
             assert "certificate" in await asyncio.to_thread(refused, url, Unavailable)
 
     asyncio.run(asyncio.wait_for(scenario(), TEST_S))

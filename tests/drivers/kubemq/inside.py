@@ -16,7 +16,15 @@ import penstock
 from penstock.client.bridging import Wanted
 from penstock.vocabulary.errors import AccessRefused, Unavailable, Unsupported
 from tests.contracts.suites.whole import DriverSuite
-from tests.contracts.suites.world import World, first, nothing, scenario, several, unique
+from tests.contracts.suites.world import (
+    World,
+    first,
+    nothing,
+    scenario,
+    seconds_told,
+    several,
+    unique,
+)
 from tests.contracts.test_readme_urls import program
 
 ADDRESS = os.environ.get("PENSTOCK_KUBEMQ", "")
@@ -92,7 +100,7 @@ class TestKubeMq(DriverSuite):
     ) -> None:
         async with world.client() as client:
             await client.publish(topic, b"x")
-            async with client.subscribe(topic, "billing", lease_s=0.5, credit=1) as deliveries:
+            async with client.subscribe(topic, "billing", lease_s=2, credit=1) as deliveries:
                 late = await first(deliveries)
                 again = await first(deliveries)
                 assert (late.attempt, again.attempt) == (1, 2)
@@ -172,8 +180,9 @@ def test_a_wrong_token_is_refused_and_never_printed() -> None:
 
 
 def test_a_server_that_is_not_there_is_named_with_the_time_it_was_tried() -> None:
-    with pytest.raises(Unavailable, match=r"127.0.0.1:9 could not be reached in 1(\.\d)? s"):
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:9 could") as caught:
         opening("kubemq://127.0.0.1:9?connect_s=1")
+    assert 1 <= seconds_told(str(caught.value)) < 2
 
 
 def test_a_bridge_keeps_ids_and_cannot_be_proved(topic: str) -> None:

@@ -1,6 +1,7 @@
 """A consumer of a group, on the real server."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -19,7 +20,7 @@ from tests.contracts.suites.world import unique
 async def seated(server: Server, count: int = 3) -> tuple[RedisCarrier, RedisFeed, str]:
     carrier = await connect(parse(f"redis://{server.address}", 6379, {}))
     topic = unique("feed")
-    policy = SubscriptionPolicy(lease_s=5)
+    policy = SubscriptionPolicy(lease_s=30)
     await carrier.put_subscription(topic, "s", policy, "earliest")
     await carrier.send(topic, [Letter(body=b"%d" % n, id=str(n)) for n in range(count)], None)
     feed = await carrier.open_feed(Seat(topic, "s", policy, "earliest", "worker"))
@@ -82,13 +83,17 @@ def test_a_delay_is_idle_time_and_a_renewal_resets_it(
     async def scenario() -> None:
         carrier, feed, topic = await seated(redis_server())
         one, two, three = await fetched(feed, 3)
-        await feed.release([Release(one, 2.0), Release(two, 0.0, is_unstarted=True)])
+        began = time.monotonic()
+        await feed.release([Release(one, 20.0), Release(two, 0.0, is_unstarted=True)])
+        await asyncio.sleep(0.1)
+        renewed = time.monotonic()
         await feed.renew([three])
         rows = await carrier.redis.xpending_range(topic, "s", "-", "+", 10)
         idle = [row["time_since_delivered"] for row in rows]
-        assert 3_000 <= idle[0] < 4_500
-        assert idle[1] >= 5_000
-        assert idle[2] < 3_000
+        seen = time.monotonic()
+        assert 10_000 <= idle[0] <= 10_000 + (seen - began) * 1000 + 1
+        assert idle[1] >= 30_000
+        assert idle[2] <= (seen - renewed) * 1000 + 1
         assert [row["times_delivered"] for row in rows] == [1, 0, 1]
         [again] = await fetched(feed, 1)
         assert (again.position, again.attempt) == (two.position, 1)

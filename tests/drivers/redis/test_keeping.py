@@ -335,7 +335,7 @@ def test_settings_of_a_subscription_count_for_consumers_that_were_there_before(
     async def scenario() -> None:
         async with two(server) as (one, other):
             await one.publish_many(topic, [bytes(3_000)] * 3)
-            await one.create_subscription(topic, "s", dead_bytes_max=2_000, lease_s=1.0)
+            await one.create_subscription(topic, "s", dead_bytes_max=2_000, lease_s=20)
             async with one.subscribe(topic, "s", credit=1) as deliveries:
                 (await first(deliveries)).reject("one")
                 await deliveries.flush()

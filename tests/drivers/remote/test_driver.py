@@ -10,11 +10,19 @@ from penstock.client.client import Client, connect
 from penstock.client.deliveries import Deliveries
 from penstock.vocabulary.errors import AckRefused, Closed, Unavailable
 from penstock.vocabulary.message import Message
+from tests.contracts.suites.world import nobody
 from tests.drivers.remote.rig import Served, until
 
 
 def driver_of(client: Client) -> Any:
     return client._driver
+
+
+async def cut_off(served: Served, client: Client) -> None:
+    """Its connection breaks; returns when the client knows, before or after it has another."""
+    broken = driver_of(client).link
+    served.cut()
+    await until(lambda: driver_of(client).link is not broken)
 
 
 async def numbers(deliveries: Deliveries, count: int) -> list[int]:
@@ -78,7 +86,7 @@ def test_a_server_that_is_started_again_is_only_slow(is_killed: bool) -> None:
             await deliveries.flush()
             assert (await client.subscriptions("orders"))[0]["acked"] == 4
 
-    with Served(reattach_s=0.2) as served:
+    with Served() as served:
         asyncio.run(scenario(served))
 
 
@@ -88,8 +96,7 @@ def test_a_consumer_keeps_what_it_holds_over_a_lost_connection() -> None:
             await client.publish_many("orders", [b"%d" % n for n in range(10)])
             first = await deliveries.receive(timeout_s=10)
             assert first is not None
-            served.cut()
-            await until(lambda: driver_of(client).link is None)
+            await cut_off(served, client)
             rest = await numbers(deliveries, 9)
             assert rest == list(range(1, 10))
             first.ack()
@@ -128,8 +135,7 @@ def test_nacks_and_rejects_under_way_are_sent_again() -> None:
             zero, one = [await deliveries.receive(timeout_s=10) for _ in range(2)]
             assert zero is not None
             assert one is not None
-            served.cut()
-            await until(lambda: driver_of(client).link is None)
+            await cut_off(served, client)
             zero.nack(delay_s=0)
             one.reject("broken")
             again = await deliveries.receive(timeout_s=10)
@@ -166,8 +172,8 @@ def test_a_consumer_that_is_away_too_long_drops_what_it_had() -> None:
                 await others.flush()
                 link._owner.is_closed = False
                 link._owner._when_lost(link._owner)
-                await until(lambda: driver_of(client).link is not None)
-                await asyncio.sleep(0.05)
+                # Until it is told, it hands out what it has: the answer to its ATTACH tells it.
+                await until(lambda: deliveries.is_waiting)
                 assert await deliveries.receive(timeout_s=0.1) is None
                 held.ack()  # finished already, by another: acking again is success
                 await deliveries.flush()
@@ -208,8 +214,7 @@ def test_a_nack_of_a_key_is_answered_after_a_return() -> None:
                 )
                 first = await deliveries.receive(timeout_s=10)
                 assert first is not None
-                served.cut()
-                await until(lambda: driver_of(client).link is None)
+                await cut_off(served, client)
                 first.nack(delay_s=0)
                 assert await numbers(deliveries, 5) == [0, 1, 2, 3, 4]
 
@@ -362,14 +367,12 @@ def test_closing_while_it_returns_leaves_nobody_behind_and_publishes_go_on() -> 
 
 
 def test_nobody_at_the_address_is_said_in_time() -> None:
-    with Served() as served:
-        url = f"{served.url}?connect_timeout_s=0.2"
-
-    async def scenario() -> None:
+    async def scenario(port: int) -> None:
         with pytest.raises(Unavailable, match=r"tried for .* s.*is it running"):
-            await connect(url)
+            await connect(f"penstock://127.0.0.1:{port}?connect_timeout_s=0.2")
 
-    asyncio.run(scenario())
+    with nobody() as port:
+        asyncio.run(scenario(port))
 
 
 @pytest.mark.parametrize("topic", ["orders", "+"])

@@ -92,6 +92,7 @@ def test_a_silent_server_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
             driver: Any = client._driver
             first = driver.link
             await until(lambda: driver.link is not None and driver.link is not first)
+            monkeypatch.setattr(opening, "SILENT_S_MAX", 45.0)
             await client.publish("orders", b"x")
 
     with Served() as served:

@@ -201,7 +201,10 @@ class Office:
 
     async def _describe_topic(self, request: q.DescribeTopic) -> dict[str, Any]:
         row = await self._topic(request.topic)
-        return _described(row, await self._carrier.list_subscriptions(row.topic))
+        told = _described(row, await self._carrier.list_subscriptions(row.topic))
+        if self._readers is not None and not isinstance(self._carrier, OwnReaders):
+            told["ends"] = [await self._readers.end(row.topic)]
+        return told
 
     # -- subscriptions ---------------------------------------------------------------------------
 

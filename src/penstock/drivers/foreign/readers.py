@@ -86,6 +86,10 @@ class Readers:
         self._carrier = carrier
         self._ensure_topic = ensure_topic
 
+    async def end(self, topic: str) -> int:
+        """The number that the next message of a topic will have, or one below it."""
+        return await self._carrier.number_of(topic, "latest")
+
     async def answer(self, request: Any) -> Any:
         """Does what a request about a reader asks."""
         return await _HANDLERS[type(request)](self, request)

@@ -2,7 +2,10 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from penstock.client.client import Client, connect
+from penstock.gateway import api as api_module
 from penstock.gateway.api import Api
 from penstock.gateway.http import Request
 from penstock.gateway.keys import Keys
@@ -150,6 +153,17 @@ def test_a_broker_that_cannot_store_is_503_and_a_defect_is_500() -> None:
         answer = await api.handle(request("POST", PMS, post(device())))
         assert answer.status == 500
         assert "secret" not in str(answer.content)
+
+    run(steps)
+
+
+def test_a_broker_that_does_not_answer_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "ANSWER_S", 0.01)
+
+    async def steps(api: Api, client: Client) -> None:
+        client.publish_many = lambda *_: asyncio.sleep(60)  # type: ignore[method-assign, assignment]
+        answer = await api.handle(request("POST", PMS, post(device())))
+        assert (answer.status, "send it again" in str(answer.content)) == (503, True)
 
     run(steps)
 

@@ -83,6 +83,81 @@ def test_a_request_may_come_byte_by_byte_chunked_or_with_the_next_one() -> None:
     talk(steps)
 
 
+def get(path: bytes, more: bytes = b"", method: bytes = b"GET") -> bytes:
+    return method + b" " + path + b" HTTP/1.1\r\nHost: h\r\n" + more + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("behind", "statuses"),
+    [
+        (get(b"/2") + get(b"/3"), [200, 200, 200]),
+        (b"hello\r\n\r\n", [200, 400]),
+        (get(b"/2") + get(b"/3", b"Content-Length: 99999999999\r\n"), [200, 200, 413]),
+        (get(b"/2", b"Connection: close\r\n") + get(b"/3"), [200, 200]),
+    ],
+)
+def test_requests_that_come_together_are_answered_in_their_order(
+    behind: bytes, statuses: list[int]
+) -> None:
+    at_once: list[str] = []
+
+    async def slow_at_first(request: Request) -> Answer:
+        at_once.append(request.path)
+        await asyncio.sleep(0.02 if request.path == "/1" else 0)
+        assert at_once == [request.path]
+        at_once.clear()
+        return await echo(request)
+
+    async def steps(reader: Any, writer: Any) -> None:
+        writer.write(get(b"/1") + behind)
+        for number, wanted in enumerate(statuses, 1):
+            status, _, body = await answer(reader)
+            assert status == wanted
+            assert status != 200 or b'"path":"/%d"' % number in body
+        writer.write_eof()
+        assert await reader.read() == b""
+
+    talk(steps, slow_at_first)
+
+
+def test_head_is_answered_without_a_body() -> None:
+    async def steps(reader: Any, writer: Any) -> None:
+        writer.write(get(b"/1", method=b"HEAD") + get(b"/2"))
+        assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+        assert b'"path":"/2"' in (await answer(reader))[2]
+
+    talk(steps)
+
+
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_a_client_that_offers_another_protocol_is_answered_in_this_one(is_apart: bool) -> None:
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n"
+
+    async def steps(reader: Any, writer: Any) -> None:
+        head = get(b"/1?x=y", offer + b"Content-Type: a/b\r\nContent-Length: 2\r\n", b"POST")
+        writer.write(head if is_apart else head + b"ab" + get(b"/2", offer))
+        if is_apart:
+            await asyncio.sleep(0.01)
+            writer.write(b"ab" + get(b"/2", offer))
+        told = b'{"method":"POST","path":"/1","query":"x=y","size":2,"kind":"a/b"}'
+        assert (await answer(reader))[2] == told
+        assert b'"path":"/2"' in (await answer(reader))[2]
+
+    talk(steps)
+
+
+def test_who_is_refused_may_finish_sending_and_then_reads_why() -> None:
+    async def steps(reader: Any, writer: Any) -> None:
+        writer.write(get(b"/", b"Content-Length: 40000000\r\n", b"POST"))
+        for _ in range(40):
+            writer.write(b"x" * 1_000_000)
+            await writer.drain()
+        assert (await answer(reader))[0] == 413
+        assert await reader.read() == b""
+
+    talk(steps)
+
+
 def test_a_client_that_asks_to_go_on_is_told_to() -> None:
     async def steps(reader: Any, writer: Any) -> None:
         writer.write(
@@ -99,6 +174,7 @@ def test_a_client_that_asks_to_go_on_is_told_to() -> None:
     ("data", "status"),
     [
         (b"hello\r\n\r\n", 400),
+        (b"CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 40_000 + b"\r\n\r\n", 431),
         (b"GET /" + b"x" * 40_000 + b" HTTP/1.1\r\nHost: h\r\n\r\n", 431),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\n\r\n", 413),

@@ -7,6 +7,7 @@ from xxhash import xxh3_64_hexdigest
 from penstock.gateway.samples import (
     READING_ID,
     Refused,
+    Wrong,
     from_csv,
     from_json,
     message_headers,
@@ -166,7 +167,7 @@ def test_a_csv_row_whose_device_is_too_long_for_a_key_goes_as_it_stands() -> Non
     first, second = from_csv(pms.DATASET, b"\n".join([header, long, row]), HEADERS)
     assert (first.body, first.key) == (long, None)
     assert first.headers is not None
-    assert first.headers["content-type"] == "text/csv"
+    assert first.headers["content-type"].startswith('text/csv; columns="pms_id,status.temp,')
     assert second.key == "25"
 
 
@@ -196,7 +197,7 @@ def test_a_csv_row_that_is_no_reading_goes_as_it_stands() -> None:
     (message,) = from_csv(pms.DATASET, data[0] + b"\n" + data[1] + b",extra\n", HEADERS)
     assert message.body == data[1].rstrip(b"\r") + b",extra"
     assert message.headers is not None
-    assert message.headers["content-type"] == "text/csv"
+    assert message.headers["content-type"].startswith('text/csv; columns="pms_id,status.temp,')
 
 
 @pytest.mark.parametrize("body", [b"", b"a,b\n1,2\n", b"\xff\n"])
@@ -214,3 +215,11 @@ def test_a_csv_without_rows_is_refused() -> None:
 def test_where_nobody_remembers_ids_the_id_is_a_header() -> None:
     (found,) = without_ids([Message(body=b"x", key="k", id="a", headers={"source": "s"})])
     assert found == Message(body=b"x", key="k", headers={"source": "s", READING_ID: "a"})
+
+
+def test_what_is_wrong_beyond_a_hundred_is_counted() -> None:
+    body = b'{"datasets":[' + b",".join([b"1"] * 130) + b"]}"
+    with pytest.raises(Refused) as refused:
+        from_json(pms.DATASET, body, {})
+    assert len(refused.value.wrong) == 101
+    assert refused.value.wrong[-1] == Wrong("", "and 30 more")

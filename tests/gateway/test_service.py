@@ -79,6 +79,19 @@ def test_topic_and_reader_exist_before_the_first_reading(tmp_path: Path, name: s
     asyncio.run(steps())
 
 
+def test_the_reader_of_a_dataset_may_have_another_name(tmp_path: Path) -> None:
+    async def steps() -> None:
+        url = f"file:{tmp_path}"
+        async with connect(url) as client:
+            async with Gateway(url, port=0, client=client, readers={"pms": "mine"}):
+                (reader,) = await client.subscriptions("monitoring.pms")
+                assert (reader["subscription"], reader["kind"]) == ("mine", "reader")
+            with pytest.raises(InvalidArgument, match="no dataset 'pm' for a reader; known: pms"):
+                Gateway(url, port=0, client=client, readers={"pm": "mine"})
+
+    asyncio.run(steps())
+
+
 def test_a_second_gateway_does_not_fence_a_running_reader(tmp_path: Path) -> None:
     async def steps() -> None:
         url = f"file:{tmp_path}"
@@ -110,7 +123,7 @@ def test_features_are_read_at_start_and_followed(
             async with Gateway(url, port=0, client=client) as gateway:
                 assert await lines(gateway.port, "/api/versions") == 0
                 await view.change(operational=["logging"])
-                await until(lambda: lines(gateway.port, "/api/versions"), "a line", 20)
+                await until(lambda: lines(gateway.port, "/api/versions"), "a line")
 
     with caplog.at_level("INFO", "penstock.gateway"):
         asyncio.run(steps())
@@ -122,6 +135,18 @@ def test_without_keys_only_this_machine_is_served() -> None:
     Gateway("memory:", host="localhost")
     Gateway("memory:", host="::1")
     Gateway("memory:", host="0.0.0.0", keys=Keys({"a": "0123456789abcdef"}))
+
+
+def test_two_datasets_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ours.py"
+    path.write_text(
+        "from dataclasses import replace\n"
+        "from penstock.pipeline.datasets.pms import DATASET as PMS\n"
+        "DATASET = replace(PMS, csv=None)\n"
+    )
+    with pytest.raises(InvalidArgument, match="two datasets named 'pms'"):
+        Gateway("memory:", datasets=(str(path),))
+    Gateway("memory:", datasets=("pms",))  # named twice, and the same
 
 
 def test_a_taken_port_is_an_error_and_leaves_nothing_open(tmp_path: Path) -> None:

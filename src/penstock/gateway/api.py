@@ -6,8 +6,10 @@ GET  /api/features?operational=a,b   changes them first
 GET  /api/versions                   what runs here
 """
 
+import asyncio
 import logging
 import time
+from functools import cache
 from importlib import metadata
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -28,6 +30,8 @@ log = logging.getLogger("penstock.gateway")
 DATASET: Final = "/devices/dataset/"
 VERSION: Final = "0"
 JSON_TYPES: Final = ("", "application/json")
+ANSWER_S: Final = 30.0
+"""How long a request may wait for a broker that restarts; ids make sending it again harmless."""
 HELD: Final = "features-held"
 """Header of an answer about features that no broker keeps."""
 
@@ -47,12 +51,17 @@ class Api:
     async def handle(self, request: Request) -> Answer:
         """The answer to a request; errors of the broker become 503."""
         try:
-            answer = await self._route(request)
+            async with asyncio.timeout(ANSWER_S):
+                answer = await self._route(request)
         except UsageError as error:
             answer = problem(400, {"message": str(error)})
         except PenstockError as error:
             log.warning("%s %s: %s", request.method, request.path, error)
             answer = problem(503, {"message": f"{error} [{error.code}]"})
+        except TimeoutError:
+            log.warning("%s %s: the broker has not answered", request.method, request.path)
+            text = f"the broker has not answered within {ANSWER_S:.0f} s; send it again"
+            answer = problem(503, {"message": text})
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
             answer = problem(500, {"message": "the gateway failed; its log says why"})
@@ -129,6 +138,7 @@ class Api:
         return answer
 
 
+@cache
 def _version() -> str:
     try:
         return metadata.version("penstock")

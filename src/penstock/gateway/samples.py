@@ -13,7 +13,7 @@ from xxhash import xxh3_64_hexdigest, xxh3_128_hexdigest
 
 from penstock.pipeline.datasets.csv_rows import CsvRow, UnknownHeader
 from penstock.pipeline.datasets.dataset import Dataset
-from penstock.pipeline.datasets.raw import CSV, RECEIVED, SENDER
+from penstock.pipeline.datasets.raw import RECEIVED, SENDER, csv_type
 from penstock.vocabulary.limits import ID_BYTES_MAX, KEY_BYTES_MAX
 from penstock.vocabulary.message import Message
 
@@ -45,7 +45,8 @@ class Refused(Exception):
 
     def __init__(self, *wrong: Wrong) -> None:
         super().__init__("; ".join(f"{path}: {text}" for path, text in wrong))
-        self.wrong = wrong[:WRONG_MAX]
+        more = len(wrong) - WRONG_MAX
+        self.wrong = wrong[:WRONG_MAX] + ((Wrong("", f"and {more} more"),) if more > 0 else ())
 
 
 def from_json(dataset: Dataset, body: bytes, headers: dict[str, str]) -> list[Message]:
@@ -134,7 +135,8 @@ def _row(dataset: Dataset, row: CsvRow, headers: dict[str, str]) -> Message:
     device = "" if row.body is None else row.body[dataset.device]
     if row.body is None or len(device.encode()) > KEY_BYTES_MAX:
         id = f"{dataset.name}#csv#{xxh3_128_hexdigest(row.raw)}"
-        return Message(body=row.raw, id=id, headers={**headers, "content-type": CSV})
+        kind = csv_type(row.columns, dataset.csv.columns)
+        return Message(body=row.raw, id=id, headers={**headers, "content-type": kind})
     body = msgspec.json.encode(row.body)
     return _message(dataset, device, body, _raw.decode(body), headers)
 

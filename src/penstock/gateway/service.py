@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+from collections.abc import Mapping
 from typing import Final, Self
 
 from penstock.client.client import Client, connect
@@ -31,15 +32,25 @@ class Gateway:
 
     def __init__(
         self, url: str, *, host: str = HOST, port: int = PORT, keys: Keys | None = None,
-        datasets: tuple[str, ...] = (), client: Client | None = None,
+        datasets: tuple[str, ...] = (), readers: Mapping[str, str] | None = None,
+        client: Client | None = None,
     ) -> None:  # fmt: skip
+        """`readers`: the subscription of the pipeline that reads a dataset, by its name."""
         if keys is None and not _is_loopback(host):
             raise InvalidArgument(
                 f"without API keys the gateway serves this machine only, not {host!r}: give a key "
                 "file, or leave the host out"
             )
         found = [finding.find(name) for name in (*finding.known(), *datasets)]
-        self._datasets: dict[str, Dataset] = {each.name: each for each in found}
+        self._datasets: dict[str, Dataset] = {}
+        for each in found:
+            if self._datasets.setdefault(each.name, each) is not each:
+                raise InvalidArgument(f"there are two datasets named {each.name!r}")
+        self._readers = dict(readers or {})
+        for name in self._readers:
+            if name not in self._datasets:
+                known = ", ".join(self._datasets)
+                raise InvalidArgument(f"there is no dataset {name!r} for a reader; known: {known}")
         self._keys = keys
         self._host = host
         self._asked_port = port
@@ -53,7 +64,8 @@ class Gateway:
         try:
             await self._client.open()
             for dataset in self._datasets.values():
-                await prepare(self._client, dataset)
+                reader = self._readers.get(dataset.name, dataset.table)
+                await prepare(self._client, dataset, reader)
             features = await self._follow()
             api = Api(self._client, self._datasets, self._keys, features)
             self._server = HttpServer(api.handle)
@@ -66,6 +78,7 @@ class Gateway:
     async def _follow(self) -> FeatureView:
         """The active features, read and followed from now on."""
         features = FeatureView(self._client)
+        await features.prepare()
         self._following = asyncio.create_task(features.follow(), name="penstock-features")
         await features.ready()
         if not features.is_kept:
@@ -93,7 +106,7 @@ class Gateway:
             await self._client.close()
 
 
-async def prepare(client: Client, dataset: Dataset) -> None:
+async def prepare(client: Client, dataset: Dataset, reader: str) -> None:
     """Creates the topic and the reader of a dataset when they are missing.
 
     The reader exists before the first reading is published, so that nothing is ever unheld. One
@@ -103,8 +116,8 @@ async def prepare(client: Client, dataset: Dataset) -> None:
     if not client.capabilities.has_readers:
         return
     known = {each["subscription"] for each in await client.subscriptions(dataset.topic)}
-    if dataset.table not in known:
-        await client.create_subscription(dataset.topic, dataset.table, kind=Kind.READER)
+    if reader not in known:
+        await client.create_subscription(dataset.topic, reader, kind=Kind.READER)
 
 
 def _is_loopback(host: str) -> bool:

@@ -108,6 +108,21 @@ class Lane:
 
         self.call(steps())
 
+    def trim(self) -> None:
+        """Has the topic lose everything, as when its time is over and the reader is gone."""
+
+        async def steps() -> None:
+            async with connect(self.url) as client:
+                reader = await client.reader(self.topic, self.pipeline.subscription, owner="x")
+                await reader.release(force=True)
+                await client.alter_topic(self.topic, max_age_s=0.1)
+                async with asyncio.timeout(60):
+                    while await client.peek(self.topic):  # noqa: ASYNC110 - it tells nobody
+                        await asyncio.sleep(0.05)
+                await client.alter_topic(self.topic, max_age_s=None)
+
+        self.call(steps())
+
     def run(self) -> Counts:
         async def steps() -> Counts:
             async with Consumer(self.pipeline) as consumer:

@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.client.client import connect
+from penstock.client.reader import Reader
 from penstock.pipeline import flow, operations, work
 from penstock.pipeline.counting import Counts
 from penstock.pipeline.datasets.csv_rows import PMS_CSV
@@ -31,6 +32,7 @@ from penstock.pipeline.refusals import (
     TableSchemaDiffers,
 )
 from penstock.pipeline.repositories.choose import open_repository
+from penstock.pipeline.repositories.files import DataFile, write_files
 from penstock.vocabulary.errors import Unavailable
 from penstock.vocabulary.message import Message
 from tests.pipeline.datasets import bodies
@@ -89,6 +91,18 @@ def test_the_requests_of_the_seed_are_stored(tmp_path: Path, name: str, count: i
     lane.post(given)
     assert numbers(lane.run()) == (len(given), len(given), 0, 0)
     assert len(lane.rows()) == len(given)
+
+
+def test_a_topic_that_was_not_there_is_made_and_it_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lane = Lane(tmp_path)
+    assert numbers(lane.run()) == (0, 0, 0, 0)
+    (line,) = caplog.messages
+    assert line.startswith("pipeline pms: there was no file:")
+    assert "empty until somebody publishes" in line
+    lane.run()
+    assert len(caplog.messages) == 1, "it is there now"
 
 
 def test_true_duplicates_are_kept_once_and_conflicts_twice(tmp_path: Path) -> None:
@@ -319,6 +333,25 @@ def test_messages_that_get_lost_on_the_way_stop_the_pipeline(
     assert numbers(lane.run()) == (0, 0, 0, 0) or len(lane.rows()) == 10
 
 
+def test_a_row_that_no_file_has_stops_the_pipeline_before_anything_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = Lane(tmp_path)
+    lane.post(readings(10))
+
+    def lossy(root: str, staging: str, dataset: Any, rows: Any) -> list[DataFile]:
+        return write_files(root, staging, dataset, rows.slice(1))
+
+    monkeypatch.setattr(flow, "write_files", lossy)
+    with pytest.raises(CountsDiffer, match="hold 9 rows, and 10 are to be stored"):
+        lane.run()
+    monkeypatch.undo()
+    assert lane.rows() == []
+    assert lane.messages("monitoring.pms.events") == []
+    lane.run()
+    assert len(lane.rows()) == 10
+
+
 def test_small_files_are_merged_while_it_runs(tmp_path: Path) -> None:
     lane = Lane(tmp_path, extra="max_rows_per_batch = 10\ncompact_files = 4\n")
     lane.post(readings(100))
@@ -372,13 +405,13 @@ def test_the_classes_are_those_of_the_framework() -> None:
 
 
 def test_few_small_files_are_merged_once_one_is_old(tmp_path: Path) -> None:
-    lane = Lane(tmp_path, extra="compact_after_s = 60\n")
+    lane = Lane(tmp_path, extra="compact_after_s = 3600\n")
     for at in range(2):
         lane.post(readings(10, at * 10))
         lane.run()
     files = list((tmp_path / "warehouse").rglob("part-*.parquet"))
     assert len(files) == 2, "they are new"
-    os.utime(files[0], (time.time() - 61, time.time() - 61))
+    os.utime(files[0], (time.time() - 3601, time.time() - 3601))
     lane.post(readings(10, 20))
     lane.run()
     (done,) = compact_tables(lane.pipeline).values()
@@ -393,21 +426,33 @@ def test_a_topic_trimmed_below_the_checkpoint_is_refused_before_anything_is_read
     lane.run()
     lane.post(readings(20, 20))
 
-    async def trim() -> None:
-        async with connect(lane.url) as client:
-            reader = await client.reader(lane.topic, lane.pipeline.subscription, owner="x")
-            await reader.release(force=True)
-            await client.alter_topic(lane.topic, max_age_s=0.1)
-            async with asyncio.timeout(60):
-                while await client.peek(lane.topic):  # noqa: ASYNC110 - the broker tells nobody
-                    await asyncio.sleep(0.05)
-            await client.alter_topic(lane.topic, max_age_s=None)
-
-    asyncio.run(trim())
+    lane.trim()
     lane.post(readings(5, 40))
     with pytest.raises(SourceDiffers, match=r"goes on at 0:20 up to 0:40.* was trimmed"):
         lane.run()
     assert len(lane.rows()) == 20
+
+
+def test_features_that_changed_before_a_message_came_are_those_of_its_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = Lane(tmp_path)
+    lane.post([])
+    plan = Reader.plan
+
+    async def steps() -> Counts:
+        async with connect(lane.url) as client, Consumer(lane.pipeline, client) as consumer:
+
+            async def plan_late(self: Reader, *given: Any, **options: Any) -> Any:
+                monkeypatch.undo()
+                await FeatureView(client).change(operational=["logging"])
+                await client.publish(lane.topic, bodies.encoded(bodies.pms(pack__dock=60)))
+                return await plan(self, *given, **options)
+
+            monkeypatch.setattr(Reader, "plan", plan_late)
+            return await consumer.run()
+
+    assert numbers(asyncio.run(steps())) == (1, 1, 0, 0)
 
 
 def test_a_running_lane_follows_a_change_of_features(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+import errno
+import os
 from pathlib import Path
 
 import msgspec
@@ -157,13 +159,43 @@ def test_an_entry_of_another_shape_is_damage(tmp_path: Path) -> None:
 def test_a_long_ledger_is_shortened_when_it_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    filled(tmp_path, 30).close()
     monkeypatch.setattr(module, "LINES_MAX", 20)
     monkeypatch.setattr(module, "LINES_KEPT", 5)
-    filled(tmp_path, 30).close()
     for _ in range(2):
         ledger = Ledger(tmp_path, WHO)
         assert [each.batch for each in ledger.entries] == [25, 26, 27, 28, 29]
         ledger.close()
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = filled(tmp_path, 1)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match=r"ledger\.jsonl cannot be written: No space left"):
+        ledger.record(Entry(1, 1, [(0, 10, 20)]))
+    ledger.close()
+
+
+def test_a_ledger_stays_short_while_its_pipeline_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LINES_MAX", 20)
+    monkeypatch.setattr(module, "LINES_KEPT", 5)
+    ledger = Ledger(tmp_path, WHO)
+    ledger.open_epoch({0: 7}, 2)
+    for batch in range(30):
+        ledger.record(Entry(2, batch, [(0, 7 + batch, 8 + batch)]))
+        assert len(ledger.entries) <= 20
+    told = ledger.entries
+    assert [each.batch for each in told] == [-1, *range(15, 30)]  # where the epoch began stays
+    ledger.close()
+    ledger = Ledger(tmp_path, WHO)
+    assert ledger.entries == told
+    ledger.close()
 
 
 def test_a_new_epoch_begins_behind_given_offsets(tmp_path: Path) -> None:

@@ -49,3 +49,5 @@ def test_a_function_that_fails_or_gives_no_bytes_is_named_with_the_message() -> 
         mended(lambda body, _: json.loads(body or b""), b"x", {}, None, "q/0:7")
     with pytest.raises(FixFailed, match=r"gave dict at q/0:7"):
         mended(lambda _, __: {}, b"x", {}, None, "q/0:7")  # type: ignore[arg-type, return-value]
+    with pytest.raises(FixFailed, match=r"gave 2000000 bytes at q/0:7"):
+        mended(lambda _, __: b"x" * 2_000_000, b"x", {}, None, "q/0:7")

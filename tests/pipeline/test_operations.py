@@ -1,5 +1,6 @@
 import asyncio
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,23 @@ from unittest.mock import Mock, patch
 import pytest
 
 from penstock.client.client import connect
+from penstock.client.identified import Numbered
 from penstock.client.reader import Reader
-from penstock.pipeline.operations import compact_tables, counted, replay, resume, status
+from penstock.pipeline.flow import Consumer
+from penstock.pipeline.ledger import Entry, Identity, Ledger
+from penstock.pipeline.operations import (
+    compact_tables,
+    counted,
+    lacks,
+    looked,
+    lowest,
+    replay,
+    resume,
+    status,
+)
 from penstock.pipeline.refusals import (
+    CheckpointAhead,
+    CheckpointBehind,
     CheckpointForeign,
     CheckpointMissing,
     FixFailed,
@@ -48,6 +63,70 @@ def status_of(lane: Lane) -> Any:
     return asyncio.run(steps())
 
 
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_a_status_is_told_while_a_pipeline_runs(tmp_path: Path, kind: str) -> None:
+    lane = Lane(tmp_path, extra="max_rows_per_batch = 10\n")
+    text = lane.file.read_text(encoding="utf-8").replace("delta:", f"{kind}:")
+    lane.file.write_text(text, encoding="utf-8")
+    lane.post([*readings(25), b"x"])
+    found: list[tuple[Any, ...]] = []
+
+    def at(moment: str) -> None:
+        told = looked(lane.pipeline, None)
+        found.append((moment, told.batch, told.is_finished, *told.rows.values()))
+
+    async def steps() -> Any:
+        async with (
+            connect(lane.url) as client,
+            Consumer(lane.pipeline, client, at) as consumer,
+        ):
+            assert (await status(lane.pipeline, client)).lag == 26
+            await consumer.run()
+            return await status(lane.pipeline, client)
+
+    told = asyncio.run(steps())
+    assert (told.batch, told.is_finished, list(told.rows.values())) == (2, True, [25])
+    assert (told.lag, numbers(told.counts)) == (0, (26, 25, 1, 0))
+    assert ("range planned", -1, True, 0) in found
+    assert ("ledger written", 1, False, 10) in found
+    assert ("table committed", 1, True, 20) in found
+
+
+def test_a_status_leaves_a_line_that_is_being_written_alone(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    lane.post(readings(5))
+    lane.run()
+    path = tmp_path / "checkpoint" / "ledger.jsonl"
+    with path.open("ab") as file:
+        file.write(b"torn")
+    before = path.read_bytes()
+    assert status_of(lane).batch == 0
+    assert path.read_bytes() == before
+
+
+def test_a_table_that_went_on_while_it_was_looked_at_is_no_refusal(tmp_path: Path) -> None:
+    def ledger(name: str, *batches: int) -> Ledger:
+        found = Ledger(tmp_path / name, Identity("p", "s", ["t"]))
+        for batch in batches:
+            found.record(Entry(1, batch, [(0, batch, batch + 1)]))
+        found.close()
+        return found
+
+    empty, first, third = ledger("empty"), ledger("first", 0, 1), ledger("third", 0, 1, 2, 3)
+    assert lacks(first, third, "t", {1: 1})
+    assert lacks(first, third, "t", {1: 2}), "ahead of the one, behind the other"
+    assert not lacks(first, third, "t", {1: 3})
+    assert lacks(empty, third, "t", {1: 0})
+    assert not lacks(empty, empty, "t", {})
+    for before, after, batch, refusal in (
+        (third, third, 1, CheckpointAhead),
+        (first, third, 4, CheckpointBehind),
+        (empty, empty, 0, CheckpointMissing),
+    ):
+        with pytest.raises(refusal):
+            lacks(before, after, "t", {1: batch})
+
+
 def test_a_batch_done_twice_counts_once(tmp_path: Path) -> None:
     lane = Lane(tmp_path)
     lane.post(readings(10))
@@ -79,6 +158,34 @@ def test_there_is_nothing_to_resume_from_an_empty_table(tmp_path: Path) -> None:
     lane = Lane(tmp_path)
     with pytest.raises(PipelineRefused, match="no end to resume from"):
         resume(lane.pipeline)
+
+
+@pytest.mark.parametrize("kinds", [("delta", "parquet"), ("parquet", "delta")])
+@pytest.mark.parametrize(("skip", "end"), [(0, 0), (2, 10)])
+def test_tables_that_end_at_different_places_are_resumed_at_the_lower_one(
+    tmp_path: Path, kinds: tuple[str, str], skip: int, end: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    lane = Lane(tmp_path, extra="max_rows_per_batch = 10\n")
+    both = f'["{kinds[0]}:{tmp_path}/one", "{kinds[1]}:{tmp_path}/two"]'
+    text = lane.file.read_text(encoding="utf-8")
+    lane.file.write_text(text.replace(f'"delta:{tmp_path}/warehouse"', both), encoding="utf-8")
+    lane.post(readings(30))
+    lane.run_and_die("table committed", skip)  # the first table is a batch ahead
+    shutil.rmtree(tmp_path / "checkpoint")
+    assert resume(lane.pipeline) == {0: end}
+    assert "one/analytics/pms_monitoring is ahead of another one" in caplog.text
+    lane.run()
+    for number in (0, 1):
+        amps = sorted(row["pack"]["amps"] for row in lane.rows(number))
+        assert amps == [at / 8 for at in range(30)]
+    found = status_of(lane)
+    assert (found.is_finished, list(found.rows.values())) == (True, [30, 30])
+    assert resume(lane.pipeline) == {0: 30}
+
+
+def test_the_lowest_end_of_a_partition_that_a_table_does_not_know_is_its_beginning() -> None:
+    assert lowest([{0: 5, 1: 7}, {0: 6}, {0: 9, 1: 3}]) == {0: 5, 1: 0}
+    assert lowest([{0: 5}]) == {0: 5}
 
 
 def keys_of(lane: Lane) -> dict[int, str]:
@@ -196,6 +303,20 @@ def test_a_checkpoint_that_cannot_be_used_is_set_aside_by_resume(
     assert len(lane.rows()) == 30
     assert counted(lane.pipeline).read == counts + 10
     assert (status_of(lane).epoch, status_of(lane).is_finished) == (2, True)
+
+
+def test_a_full_disk_is_no_reason_to_set_a_checkpoint_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = Lane(tmp_path)
+    lane.post(readings(1))
+    lane.run()
+    with (tmp_path / "checkpoint" / "ledger.jsonl").open("ab") as file:
+        file.write(b"torn")  # is cut off when the ledger is opened
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("no space")))
+    with pytest.raises(StorageError, match=r"ledger\.jsonl cannot be written: no space"):
+        resume(lane.pipeline)
+    assert not (tmp_path / "checkpoint.aside-1").exists()
 
 
 def test_a_second_resume_takes_another_name_and_another_epoch(tmp_path: Path) -> None:
@@ -336,6 +457,23 @@ def test_what_is_left_waits_for_a_better_fix(tmp_path: Path) -> None:
     assert sorted(row["pack_id"] for row in lane.rows()) == ["0", "1", "2", "3"]
 
 
+def test_a_quarantine_that_was_made_anew_is_replayed_too(tmp_path: Path) -> None:
+    lane = Lane(tmp_path)
+    lane.post([b"a", b"b", b"c"])
+    lane.run()
+    assert _replayed(lane, lambda *_: readings(1)[0]) == (3, 0)
+
+    async def remade() -> None:
+        async with connect(lane.url) as client:
+            await client.delete_topic(lane.pipeline.quarantine)
+
+    asyncio.run(remade())
+    lane.post([b"d"])
+    lane.run()
+    assert _replayed(lane, lambda *_: readings(1, 7)[0]) == (1, 0)
+    assert lane.run().stored == 1
+
+
 def test_quarantine_holds_what_was_not_replayed_whoever_else_reads_it(tmp_path: Path) -> None:
     lane = Lane(tmp_path)
     lane.post([b"x", b"y"])
@@ -370,6 +508,31 @@ def test_a_replay_that_ends_in_the_middle_loses_nothing_to_another_fix(tmp_path:
     assert _replayed(lane, lambda body, _: mend[body or b""]) == (1, 0)  # what the first had left
     sent = [body for body, _ in lane.messages(lane.topic)]
     assert sorted(sent) == [b"B", b"a", b"a", b"b", b"c", b"c"]
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_what_another_fix_leaves_after_a_replay_that_died_is_kept(
+    tmp_path: Path, *, is_same: bool
+) -> None:
+    lane = Lane(tmp_path)
+    lane.post([b"a", b"b", b"c"])
+    lane.run()
+    told = [Numbered.publish]
+
+    async def publish(self: Numbered, given: Any) -> int:
+        if not told:
+            raise Unavailable("gone")
+        return await told.pop()(self, given)
+
+    with patch.object(Numbered, "publish", publish), pytest.raises(Unavailable):
+        _replayed(lane, lambda body, _: None if body == b"c" else body)  # dies once c is left
+    other = b"c" if is_same else b"b"
+    assert _replayed(lane, lambda body, _: None if body == other else body) == (2, 1)
+    left = [body for body, _ in lane.messages(lane.pipeline.quarantine)][3:]
+    assert left == ([b"c"] if is_same else [b"c", b"b"])
+    assert _replayed(lane, lambda body, _: body)[1] == 0
+    sent = {body for body, _ in lane.messages(lane.topic)[3:]}
+    assert sent == {b"a", b"b", b"c"}
 
 
 def test_a_mended_row_of_a_csv_is_a_reading(tmp_path: Path) -> None:
@@ -408,3 +571,22 @@ def test_replay_without_a_fix_asks_the_rules_again(tmp_path: Path) -> None:
     assert asyncio.run(send()) == (1, 0)
     assert numbers(lane.run()) == (1, 0, 1, 0)
     assert len(lane.messages("monitoring.pms.quarantine")) == 2
+
+
+def test_pipelines_that_share_a_quarantine_replay_their_own(tmp_path: Path) -> None:
+    one = Lane(tmp_path)
+    other = Lane(tmp_path)
+    other.file = tmp_path / "other.toml"
+    text = one.file.read_text(encoding="utf-8").replace("[pipeline.pms]", "[pipeline.other]")
+    text = text.replace("checkpoint", "checkpoint-other").replace("warehouse", "other")
+    other.file.write_text(
+        text.replace("checkpoint-other =", "checkpoint =") + 'subscription = "other"\n',
+        encoding="utf-8",
+    )
+    assert one.pipeline.quarantine == other.pipeline.quarantine
+    one.post([b"bad"])
+    assert (one.run().quarantined, other.run().quarantined) == (1, 1)
+    for _ in range(3):  # whatever each of them sends, both get, and refuse
+        sent = _replayed(one)[0] + _replayed(other)[0]
+        assert (one.run().quarantined, other.run().quarantined) == (sent, sent)
+    assert sent == 8, "twice as many each time, not four times"

@@ -1,13 +1,15 @@
 import asyncio
 import shutil
 from pathlib import Path
+from unittest.mock import AsyncMock, patch
 
 import pytest
 
 from penstock.client.client import connect
 from penstock.pipeline.operations import resume
-from penstock.pipeline.refusals import CheckpointAhead, PipelineRefused
-from penstock.pipeline.rewinding import rewind
+from penstock.pipeline.refusals import CheckpointAhead, SourceDiffers
+from penstock.pipeline.rewinding import held_from, missing, rewind, shown
+from penstock.vocabulary.errors import Unsupported
 from penstock.vocabulary.message import Message
 from tests.pipeline.lane import Lane, readings
 
@@ -38,9 +40,41 @@ def test_what_the_broker_let_go_is_refused_and_nothing_more_is_lost() -> None:
             await reader.plan()
             await reader.commit({0: 5})
             await client.publish("t", b"unread")
-            with pytest.raises(PipelineRefused, match="no longer holds 0:2 to 0:5"):
+            with pytest.raises(SourceDiffers, match=r"no longer holds 0:2 to 0:5.*--skip-missing"):
                 await rewind(client, reader, {0: 2})
+            assert await held_from(client, "t") == {0: 5}
             assert [each.end for each in await reader.plan()] == [6]
             assert await rewind(client, reader, {0: 5}) is reader
 
     asyncio.run(steps())
+
+
+def test_looking_at_what_is_held_lets_nothing_go() -> None:
+    async def steps() -> None:
+        async with connect("memory:") as client:
+            await client.create_topic("t", 2, retain_s=1e6)
+            await client.publish_many("t", [Message(body=b"x", key="k")] * 5)
+            before = await client.describe_topic("t")
+            assert await held_from(client, "t") == {0: 0, 1: 0}
+            assert await client.describe_topic("t") == before
+
+    asyncio.run(steps())
+
+
+def test_a_broker_that_does_not_tell_what_it_holds_is_named() -> None:
+    async def steps() -> None:
+        async with connect("memory:") as client:
+            with (
+                patch.object(type(client), "describe_topic", AsyncMock(return_value={})),
+                pytest.raises(Unsupported, match="does not tell what it holds"),
+            ):
+                await held_from(client, "t")
+
+    asyncio.run(steps())
+
+
+def test_what_is_missing_lies_between_the_tables_and_the_topic() -> None:
+    found = missing({0: 20, 1: 9}, {0: 40, 1: 3, 2: 7})
+    assert found == [(0, 20, 40), (2, 0, 7)]
+    assert shown(found) == "0:20 to 0:40, 2:0 to 2:7"
+    assert missing({0: 5}, {}) == []

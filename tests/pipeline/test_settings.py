@@ -72,7 +72,7 @@ def test_a_file_is_read_with_all_its_defaults(tmp_path: Path) -> None:
         ('dataset = "pms"', "", r"\[pipeline.pms\]: key 'dataset' is missing"),
         ("publish", "pubish", r"unknown key 'pubish'; did you mean 'publish'"),
         ("1000", '"many"', r"key max_rows_per_batch: Expected `int`"),
-        ("1000", "0", "at least 1"),
+        ("1000", "0", "key max_rows_per_batch: it is 1 or more, not 0"),
         ("5 seconds", "now and then", "key trigger: 'now and then' must be"),
         ("delta:./warehouse", "dleta:./warehouse", "key repository: .*did you mean delta:"),
         ('["delta:./warehouse", "parquet:./plain"]', "[]", "key repository: the list is empty"),
@@ -89,11 +89,22 @@ def test_a_file_is_read_with_all_its_defaults(tmp_path: Path) -> None:
         ("master", "mster", r"\[spark\]: unknown key 'mster'; did you mean 'master'"),
         ("master", "ui.port", r"\[spark\]: unknown key 'ui'; did you mean 'spark.ui'"),
         ("temp_max", "temp_mx", r"pms.analyse\]: unknown key 'temp_mx'; did you"),
+        ("temp_max = 55", "temp_max = nan", r"pms.analyse\]: key temp_max: nan is no limit"),
         ("temp_max = 55", 'temp_max = "hot"', r"pms.analyse\]: key temp_max: Expected"),
-        ('table = "analytics.pms', 'table = "../analytics.pms', "key repository: table"),
+        ('table = "analytics.pms', 'table = "../analytics.pms', "key table: table '../anal"),
+        ("delta:./warehouse", "delta:s3://b/w", "repository: 'delta:s3:.*no folder of this"),
+        ("parquet:./plain", "parquet:./warehouse", r": \[pipeline.pms\] uses warehouse/.* twice"),
         ("clean.pms", "monitoring.pms", "key publish: 'monitoring.pms' is the source itself"),
+        ("clean.pms", "monitoring.pms.events", "'.*events' is the topic of events already"),
         ("[spark]", "[sparc]", r"unknown table \[sparc\]"),
-        ('lane = "process"', 'lane = "cloud"', "key lane: Invalid enum value"),
+        ("[pipeline.pms]", "[pipeline]", r"\[pipeline\]: key 'source' stands in no pipeline"),
+        ('table = "analytics.pms', 'table = ""  # ', "key table: it is empty; leave it out"),
+        ("clean.pms", "", "key publish: it is empty"),
+        ('lane = "process"', 'lane = "process"\nwriter = "spark"', "writer: Spark writes where"),
+        ('"local[*]"', "5", r"\[spark\], key master: 5 must be 'local"),
+        ("local[*]", "lcal[*]", r"key master: 'lcal\[\*\]' must be"),
+        ("nats://h1:4222", "mqtt://h1", "source: mqtt: brokers have no readers.*penstock bridge"),
+        ('lane = "process"', 'lane = "cloud"', "lane: it must be 'spark' or 'process', not"),
         ('lane = "process"', 'checkpoint = "./checkpoints/pms"', r"both use \./checkpoints/pms"),
         (
             "nats://h1:4222/monitoring.mppt?tls=true",
@@ -122,6 +133,11 @@ def test_a_dataset_that_fails_to_load_is_named(
     said = r"\[pipeline.pms\], key dataset: dataset 'ours_42.buoy' cannot be loaded: ZeroDivision"
     with pytest.raises(BadPipelineFile, match=said):
         read_file(path)
+
+
+def test_no_time_between_batches_is_as_soon_as_possible(tmp_path: Path) -> None:
+    text = RIGHT.replace("5 seconds", "0 seconds")
+    assert read_file(written(tmp_path, text)).pipelines["pms"].trigger == "asap"
 
 
 def test_options_of_spark_are_written_in_either_way(tmp_path: Path) -> None:

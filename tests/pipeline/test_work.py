@@ -46,14 +46,14 @@ def test_a_quarantined_message_keeps_its_bytes_and_where_it_came_from() -> None:
 
 
 def test_large_batches_are_cut_and_small_ones_joined() -> None:
-    whole = raw_batch([b"x"] * 45_000)
-    assert [len(each) for each in work.coalesced([whole])] == [15_000] * 3
+    whole = raw_batch([b"x"] * 90_000)
+    assert [len(each) for each in work.coalesced([whole])] == [30_000] * 3
     small = whole.slice(0, 10)
     found = list(work.coalesced([small, whole.slice(10, 6_000), whole.slice(0, 8_000), small]))
     assert [len(each) for each in found] == [14_020]
-    assert [len(each) for each in work.coalesced([whole.slice(0, 8_000), small])] == [8_000, 10]
-    parts = [whole.slice(at, 1_000) for at in range(0, 45_000, 1_000)]
-    assert [len(each) for each in work.coalesced(parts)] == [20_000, 20_000, 5_000]
+    assert [len(each) for each in work.coalesced([whole.slice(0, 40_000), small])] == [40_000, 10]
+    parts = [whole.slice(at, 1_000) for at in range(0, 90_000, 1_000)]
+    assert [len(each) for each in work.coalesced(parts)] == [40_000, 40_000, 10_000]
 
 
 def test_long_messages_are_worked_on_in_smaller_parts() -> None:

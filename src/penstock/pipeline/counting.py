@@ -5,6 +5,7 @@ one. A batch that is done again says the same again and counts once.
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,10 +13,15 @@ from typing import Any, Final
 import msgspec
 
 from penstock.pipeline.refusals import CountsDiffer
+from penstock.pipeline.repositories.files import DataFile
 from penstock.pipeline.repositories.port import WriteId
-from penstock.pipeline.repositories.syncing import write_whole
+from penstock.pipeline.repositories.syncing import sync_folders, write_whole, writing
 
 COUNTS: Final = "counts.jsonl"
+BYTES_MAX: Final = 1024 * 1024
+"""A longer file is shortened: a pipeline may run for months."""
+LINES_KEPT: Final = 100
+"""The newest batches, which may be done again, keep a line each."""
 
 
 class Counts(msgspec.Struct):
@@ -35,6 +41,15 @@ class Counts(msgspec.Struct):
                 f"quarantined + {self.duplicate} duplicate; nothing more is written"
             )
 
+    def check_written(self, where: str, files: Iterable[DataFile]) -> None:
+        """Raises CountsDiffer unless the files written for a batch hold the rows to be stored."""
+        rows = sum(each.rows for each in files)
+        if rows != self.stored:
+            raise CountsDiffer(
+                f"{where}: the files written hold {rows} rows, and {self.stored} are to be stored; "
+                "nothing more is written"
+            )
+
     def add(self, other: "Counts") -> None:
         """Adds the counts of another batch."""
         for name in Counts.__struct_fields__:
@@ -42,18 +57,39 @@ class Counts(msgspec.Struct):
 
 
 def note(checkpoint: Path, write_id: WriteId, counts: Counts) -> dict[str, Any]:
-    """Writes the counts of a batch where `pipeline status` finds them; returns the line."""
+    """Writes the counts of a batch where `pipeline status` finds them, synced; returns the line."""
     line = {
         "application": write_id.application, "batch": write_id.batch,
         **msgspec.to_builtins(counts),
     }  # fmt: skip
-    with (checkpoint / COUNTS).open("ab+") as file:
-        if file.tell():
+    path = checkpoint / COUNTS
+    with writing(path), path.open("ab+") as file:
+        is_new = not file.tell()
+        if not is_new:
             file.seek(-1, 2)
             if file.read(1) != b"\n":  # a line that was being written when the power went
                 file.write(b"\n")
         file.write(json.dumps(line).encode() + b"\n")
+        size = file.tell()
+        file.flush()
+        os.fdatasync(file.fileno())
+    if is_new:
+        sync_folders([checkpoint])
+    if size > BYTES_MAX:
+        _shorten(checkpoint)
     return line
+
+
+def _shorten(checkpoint: Path) -> None:
+    """Adds the lines of older batches up: one for each epoch, under its newest batch."""
+    lines = list(dict(_lines(checkpoint)).items())
+    sums: dict[str, tuple[int, Counts]] = {}
+    for (application, batch), counts in lines[:-LINES_KEPT]:
+        newest, total = sums.get(application, (batch, Counts()))
+        total.add(counts)
+        sums[application] = (max(newest, batch), total)
+    older = [((application, batch), total) for application, (batch, total) in sums.items()]
+    write_whole(checkpoint / COUNTS, b"".join(_encoded([*older, *lines[-LINES_KEPT:]])))
 
 
 def counted(checkpoint: Path) -> Counts:

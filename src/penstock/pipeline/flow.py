@@ -29,7 +29,8 @@ from xxhash import xxh3_128_hexdigest
 from penstock.client.client import Client, connect
 from penstock.client.identified import Numbered
 from penstock.client.reader import Reader
-from penstock.pipeline import counting, holding, messages, work
+from penstock.pipeline import counting, holding, messages, rules, work
+from penstock.pipeline.beginning import choose_epoch, publisher_of
 from penstock.pipeline.counting import Counts
 from penstock.pipeline.datasets import topics
 from penstock.pipeline.datasets.events import conflicts
@@ -108,7 +109,8 @@ class Subscriber:
             for root, table in self._tables.items()
             if judge(self._ledger, root, table.last(pipeline.name))
         ]
-        await ensure_topic(self._client, pipeline.topic)
+        await ensure_source(self._client, pipeline)
+        await choose_epoch(self._client, pipeline, self._ledger)
         self._reader = await holding.open_reader(
             self._client, pipeline, holding.new_owner(pipeline), is_new=last is None
         )
@@ -140,7 +142,6 @@ class Subscriber:
     async def once(self) -> bool:
         """Processes one batch; False when there is nothing new."""
         assert self._reader is not None
-        await self._features.read()
         settings = self._pipeline.settings
         # From the progress on: an older plan may hold more than a batch takes, and where numbers
         # have gaps only the broker knows how many messages lie between two of them.
@@ -151,6 +152,7 @@ class Subscriber:
         if not planned:
             return False
         self._at("range planned")
+        await self._features.read()  # now: no message of the batch is newer than they are
         entry = Entry(
             self._ledger.epoch, self._ledger.next_batch(), list(planned),
             {
@@ -158,6 +160,7 @@ class Subscriber:
                 "active": msgspec.to_builtins(self._features.features),
             },
             {root: table.version for root, table in self._tables.items()},
+            rules.fingerprint(self._pipeline),
         )  # fmt: skip
         self._ledger.record(entry)
         self._at("ledger written")
@@ -235,7 +238,7 @@ class Consumer:
         for url, folder in zip(pipeline.repositories, pipeline.folders(), strict=True):
             self._tables[folder] = open_repository(url, pipeline.table, pipeline.dataset)
         await self._client.open()
-        publisher = Publisher(self._client, pipeline, self._ledger.epoch)
+        publisher = Publisher(self._client, pipeline, self._ledger)
         self.producer = Producer(pipeline, self._tables, publisher, self._at)
         self.subscriber = Subscriber(
             pipeline, self._client, self._ledger, self._tables, self.listen, self._at
@@ -312,8 +315,10 @@ class Producer:
         first: Counts | None = None
         for root, table in missing.items():
             counts, new, found = await in_thread(self._sift, root, table, batch, checked, made)
-            counts.check(f"batch {batch.entry.batch} of {batch.application}, table {root}")
+            where = f"batch {batch.entry.batch} of {batch.application}, table {root}"
+            counts.check(where)
             added = await in_thread(self._write, root, table, new, made)
+            counts.check_written(where, added)
             self._at("files written")
             if first is None:
                 first = counts
@@ -322,7 +327,7 @@ class Producer:
                     ranges = batch.entry.ranges
                     await self._publisher.publish(checked.quarantined, found, new, ranges)
                     self._at("published")
-                    self._note(batch, first)
+                    await in_thread(self._note, batch, first)
             ends = {str(at): end for at, end in sorted(batch.ends.items())}
             source = {"topic": self._pipeline.topic, "ends": ends}
             await in_thread(table.commit, added, batch.write_id, source)
@@ -344,7 +349,7 @@ class Producer:
         sifted = self._known[root].sift(made.rows, made.marks, files)
         new = made.rows if sifted.is_new.all() else made.rows.filter(pa.array(sifted.is_new))
         clashing = made.rows.filter(pa.array(sifted.is_conflict))
-        counts = Counts(checked.read, len(new), len(checked.quarantined), len(made.rows) - len(new))
+        counts = Counts(checked.read, len(new), len(checked.quarantined), sifted.duplicate)
         found = pa.concat_tables(
             [
                 about_new(checked.events, made.rows, ~sifted.is_new),
@@ -391,10 +396,11 @@ class Publisher:
     which it remembers for a while: at least once.
     """
 
-    def __init__(self, client: Client, pipeline: Pipeline, epoch: int) -> None:
+    def __init__(self, client: Client, pipeline: Pipeline, ledger: Ledger) -> None:
         self._client = client
         self._pipeline = pipeline
-        self._epoch = epoch
+        self._ledger = ledger
+        self._rules = rules.fingerprint(pipeline)
         self._topics: set[str] = set()
         self._starts: dict[int, int] = {}
 
@@ -405,7 +411,8 @@ class Publisher:
         """Sends refused readings, events and, when a topic is given, rows; durable at the end.
 
         A batch that is done again says the same, in the same order. So its messages are numbered
-        one after the other from where its range starts, and go out in batches.
+        one after the other from where its range starts, and go out in batches. Under other rules
+        it may say something else, and is told apart.
         """
         pipeline = self._pipeline
         self._starts = {partition: start for partition, start, _ in ranges}
@@ -431,14 +438,16 @@ class Publisher:
             self._topics.add(topic)
         numbered.sort(key=lambda each: (each[0], each[1][0]))
         for partition, group in groupby(numbered, key=lambda each: each[0]):
-            name = f"{self._pipeline.name}/{stage}/{partition}"
+            name, epoch = publisher_of(self._pipeline, stage, partition), self._ledger.epoch
             said = [message for _, (_, message) in group]
+            if self._ledger.last is None or self._ledger.last.rules != self._rules:
+                name = rules.publisher_apart(name, self._rules, said)
             first = messages.number(self._starts[partition])
             if first > NUMBER_MAX:
-                named = identified(f"{name}/{self._epoch}/{first}", said)
+                named = identified(f"{name}/{epoch}/{first}", said)
                 await self._client.publish_many(topic, named)
                 continue
-            publisher = Numbered(self._client, topic, partition, publisher=name, epoch=self._epoch)
+            publisher = Numbered(self._client, topic, partition, publisher=name, epoch=epoch)
             await publisher.publish_run(first, said)
 
 
@@ -459,12 +468,21 @@ async def in_thread(call: Callable[..., T], *given: Any, **options: Any) -> T:
     )
 
 
-async def ensure_topic(client: Client, topic: str, retain_s: float | None = REPLAY_S) -> None:
-    """Creates a topic of a pipeline when it is missing, with its days of replay.
+async def ensure_source(client: Client, pipeline: Pipeline) -> None:
+    """Creates the topic that is read when it is missing, and says so: its name may be wrong."""
+    if await ensure_topic(client, pipeline.topic):
+        log.warning(
+            "pipeline %s: there was no %s; the topic is made, and empty until somebody publishes "
+            "to it", pipeline.name, pipeline.source,
+        )  # fmt: skip
+
+
+async def ensure_topic(client: Client, topic: str, retain_s: float | None = REPLAY_S) -> bool:
+    """Creates a topic of a pipeline when it is missing, with its days of replay; tells if it did.
 
     A broker that cannot keep them for so long makes it as it can.
     """
-    await topics.ensure_topic(client, topic, replay_s=REPLAY_S, retain_s=retain_s)
+    return await topics.ensure_topic(client, topic, replay_s=REPLAY_S, retain_s=retain_s)
 
 
 async def ensure_quarantine(client: Client, pipeline: Pipeline) -> str:

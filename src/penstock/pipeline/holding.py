@@ -123,11 +123,15 @@ def differs(
     pipeline: Pipeline, partition: int, need: tuple[int, int], held: tuple[int, int]
 ) -> SourceDiffers:
     """The refusal of a topic that lacks what comes next."""
-    at = partition
+    at, low = partition, held[0]
+    gone = ""
+    if low > need[0]:
+        gone = f" What the topic no longer holds of {at}:{need[0]} to {at}:{low} is lost, and "
+        gone += "`--skip-missing` goes on behind it."
     return SourceDiffers(
         f"pipeline {pipeline.name!r} goes on at {at}:{need[0]} up to {at}:{need[1]}, and "
-        f"{pipeline.source} holds {at}:{held[0]} to {at}:{held[1]} for it: the topic was "
+        f"{pipeline.source} holds {at}:{low} to {at}:{held[1]} for it: the topic was "
         "trimmed or deleted, or its reader moved. Put it back. If it is the same topic, go on with "
         "`penstock pipeline resume --from-table`; if it was made anew, start with another "
-        "checkpoint and table"
+        f"checkpoint and table.{gone}"
     )

@@ -24,7 +24,7 @@ from penstock.pipeline.refusals import (
 )
 from penstock.pipeline.repositories.locking import FolderLock
 from penstock.pipeline.repositories.port import Committed
-from penstock.pipeline.repositories.syncing import sync_file, write_whole
+from penstock.pipeline.repositories.syncing import sync_file, write_whole, writing
 from penstock.pipeline.settings import Pipeline
 from penstock.vocabulary.errors import StorageError
 
@@ -32,7 +32,7 @@ NAME: Final = "ledger.jsonl"
 IDENTITY: Final = "pipeline.json"
 LOCK: Final = "pipeline.lock"
 LINES_MAX: Final = 10_000
-"""Lines after which all but the last few are dropped when the ledger is opened."""
+"""Lines after which all but the last few are dropped: a pipeline may run for months."""
 LINES_KEPT: Final = 100
 
 ADVICE: Final = "open a new epoch with `penstock pipeline resume --from-table`"
@@ -63,6 +63,10 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ranges: list[Range]
     features: dict[str, Any] = {}
     tables: dict[str, int] = {}
+    rules: str = ""
+    """What the rules it was begun with are known by; empty in older ledgers."""
+    is_asked: bool = False
+    """Of batch -1: the broker was asked, and has never seen the epoch."""
 
     def ends(self) -> dict[int, int]:
         """Where each partition's range ends."""
@@ -73,20 +77,28 @@ class Ledger:
     """The ledger in a checkpoint folder, locked for this run.
 
     Whose checkpoint it is is written with the first entry: a run that is refused leaves no trace.
-    Without `is_made` a folder that is missing stays so until then.
+    Without `is_made` a folder that is missing stays so until then. Without `is_locked` it is looked
+    at only, while a run may write to it: a line that is not whole yet is left alone.
     Raises PipelineRunning, CheckpointForeign, StorageError.
     """
 
-    def __init__(self, folder: Path, identity: Identity, *, is_made: bool = True) -> None:
+    def __init__(
+        self, folder: Path, identity: Identity, *, is_made: bool = True, is_locked: bool = True
+    ) -> None:
         self._folder = folder
         self._identity = identity
         self.pipeline = identity.pipeline
+        self.first_epoch = 1
+        """The epoch that a ledger without entries begins with."""
+        self._is_locked = is_locked
         self._lock: FolderLock | None = None
-        if is_made or folder.exists():
+        if is_locked and (is_made or folder.exists()):
             self._lock = _locked(folder, self.pipeline)
         try:
             self._is_claimed = self._check_identity(identity)
             self.entries = self._load()
+            if is_locked and len(self.entries) > LINES_MAX:
+                self._shorten()
         except BaseException:
             self.close()
             raise
@@ -98,8 +110,8 @@ class Ledger:
 
     @property
     def epoch(self) -> int:
-        """The epoch batches are made in; 1 in a new ledger."""
-        return self.entries[-1].epoch if self.entries else 1
+        """The epoch batches are made in."""
+        return self.entries[-1].epoch if self.entries else self.first_epoch
 
     @property
     def application(self) -> str:
@@ -123,13 +135,18 @@ class Ledger:
                         f"{entry.ranges} and had {known.ranges}: the checkpoint is not the one "
                         f"this ledger was written with. Put the right one back, or {ADVICE}"
                     )
-                return
+                if known.is_asked or not entry.is_asked:
+                    return
+                break
         self._append(entry)
         self.entries.append(entry)
+        if len(self.entries) > LINES_MAX:
+            self._shorten()
 
-    def open_epoch(self, ends: Mapping[int, int], epoch: int) -> None:
+    def open_epoch(self, ends: Mapping[int, int], epoch: int, *, is_asked: bool = False) -> None:
         """Begins again behind these offsets, under a new application name."""
-        self.record(Entry(epoch, -1, [(at, end, end) for at, end in sorted(ends.items())]))
+        ranges = [(at, end, end) for at, end in sorted(ends.items())]
+        self.record(Entry(epoch, -1, ranges, is_asked=is_asked))
 
     def close(self) -> None:
         """Lets go of the checkpoint. Doing so twice is harmless."""
@@ -166,12 +183,19 @@ class Ledger:
             except msgspec.MsgspecError as error:
                 raise _damaged(path, number) from error
             good += len(line) + 1
-        if good != path.stat().st_size or len(entries) > LINES_MAX:
-            entries = entries[-LINES_KEPT:] if len(entries) > LINES_MAX else entries
+        if self._is_locked and good != path.stat().st_size:
             write_whole(path, b"".join(map(_line, entries)))
         return entries
 
+    def _shorten(self) -> None:
+        """Drops old entries; the one that opened the newest epoch says where that begins."""
+        dropped, kept = self.entries[:-LINES_KEPT], self.entries[-LINES_KEPT:]
+        opened = [each for each in dropped if (each.epoch, each.batch) == (self.epoch, -1)]
+        self.entries = [*opened, *kept]
+        write_whole(self._folder / NAME, b"".join(map(_line, self.entries)))
+
     def _append(self, entry: Entry) -> None:
+        assert self._is_locked
         if self._lock is None:
             self._lock = _locked(self._folder, self.pipeline)
         if not self._is_claimed:
@@ -179,7 +203,7 @@ class Ledger:
             self._is_claimed = True
         path = self._folder / NAME
         is_new = not path.exists()
-        with path.open("ab") as file:
+        with writing(path), path.open("ab") as file:
             file.write(_line(entry))
             file.flush()
             os.fsync(file.fileno())

@@ -1,13 +1,14 @@
 """What an operator does with a pipeline beside running it: look, resume, compact, replay."""
 
-import json
 import logging
 import secrets
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
+from xxhash import xxh3_128_hexdigest
 
 from penstock.client.client import Client
 from penstock.client.identified import Numbered
@@ -15,12 +16,21 @@ from penstock.pipeline import counting, messages
 from penstock.pipeline.counting import Counts
 from penstock.pipeline.flow import ensure_quarantine, ensure_topic
 from penstock.pipeline.ledger import Ledger, epoch_in, identity_of, judge, set_aside
-from penstock.pipeline.mending import Fix, mended
-from penstock.pipeline.refusals import CheckpointForeign, PipelineRefused
+from penstock.pipeline.mending import Fix, is_anothers, mended
+from penstock.pipeline.refusals import (
+    CheckpointAhead,
+    CheckpointBehind,
+    CheckpointForeign,
+    CheckpointMissing,
+    PipelineRefused,
+)
 from penstock.pipeline.repositories.choose import has_table, open_repository
 from penstock.pipeline.repositories.compaction import Compacted, compact
 from penstock.pipeline.repositories.delta import DeltaStorage
 from penstock.pipeline.repositories.port import Committed, TableStorage
+from penstock.pipeline.repositories.syncing import WriteFailed
+from penstock.pipeline.repositories.viewing import view
+from penstock.pipeline.rewinding import Range, missing, shown
 from penstock.pipeline.settings import Pipeline
 from penstock.vocabulary.errors import StorageError, UnknownTopic
 from penstock.vocabulary.message import Message
@@ -85,26 +95,50 @@ class Opened:
 
 
 async def status(pipeline: Pipeline, client: Client | None) -> Status:
-    """How far a pipeline is. It must not run at the same time."""
+    """How far a pipeline is, whether it runs or not."""
     return looked(pipeline, None if client is None else await _lag(pipeline, client))
 
 
 def looked(pipeline: Pipeline, lag: int | None) -> Status:
-    """How far a pipeline is, given its lag."""
-    with Opened(pipeline) as opened:
-        last = opened.ledger.last
-        return Status(
-            pipeline.name,
-            opened.ledger.epoch,
-            -1 if last is None else last.batch,
-            not opened.unfinished(),
-            {
-                root: 0 if table is None else sum(each.rows for each in table.files())
-                for root, table in opened.tables.items()
-            },
-            lag,
-            counted(pipeline),
-        )
+    """How far a pipeline is, given its lag. Nothing is locked: a run may go on, or start."""
+    before = _watched(pipeline)
+    views = {
+        root: view(url, pipeline.table, pipeline.name)
+        for url, root in zip(pipeline.repositories, pipeline.folders(), strict=True)
+    }
+    after = _watched(pipeline)
+    lacking = [lacks(before, after, root, each.batches) for root, each in views.items()]
+    last = after.last
+    return Status(
+        pipeline.name,
+        after.epoch,
+        -1 if last is None else last.batch,
+        not any(lacking),
+        {root: each.rows for root, each in views.items()},
+        lag,
+        counted(pipeline),
+    )
+
+
+def _watched(pipeline: Pipeline) -> Ledger:
+    folder = Path(pipeline.checkpoint)
+    return Ledger(folder, identity_of(pipeline), is_made=False, is_locked=False)
+
+
+def lacks(before: Ledger, after: Ledger, table: str, batches: Mapping[int, int]) -> bool:
+    """True when a table lacks the newest batch of a ledger that was read before and after it.
+
+    A run may have gone on meanwhile: a table that is ahead of the first, or behind the second, is
+    no reason to refuse. Raises CheckpointMissing, CheckpointBehind, CheckpointAhead.
+    """
+    committed = {epoch: Committed(batch, {}) for epoch, batch in batches.items()}
+    try:
+        judge(before, table, committed)
+    except (CheckpointMissing, CheckpointBehind):
+        with suppress(CheckpointAhead):
+            judge(after, table, committed)
+    last = after.last
+    return last is not None and batches.get(last.epoch, -1) < last.batch
 
 
 def counted(pipeline: Pipeline) -> Counts:
@@ -123,11 +157,31 @@ async def _lag(pipeline: Pipeline, client: Client) -> int | None:
     return None
 
 
-def resume(pipeline: Pipeline) -> dict[int, int]:
-    """Opens a new epoch where the tables end; returns where that is.
+class Resumed(NamedTuple):
+    """Where a pipeline goes on."""
 
-    A checkpoint that is damaged or another's is renamed, kept, and named in the log.
-    Raises PipelineRefused when tables have ended at different places, or hold nothing.
+    starts: dict[int, int]
+    missing: list[Range]
+    """What the tables lack and the broker no longer holds."""
+
+
+def resume(pipeline: Pipeline) -> dict[int, int]:
+    """Opens a new epoch where the tables end; returns where that is. See `resume_behind`."""
+    return resume_behind(pipeline, {}).starts
+
+
+def resume_behind(
+    pipeline: Pipeline, held: Mapping[int, int], *, skips_missing: bool = False
+) -> Resumed:
+    """Opens a new epoch where the tables end.
+
+    `held` is the lowest offset that the broker holds of each partition. With `skips_missing` the
+    epoch begins there where that is farther, and what lies between is never stored: the log names
+    it.
+
+    Tables that end at different places go on from the lowest of them: those that are ahead know
+    the rows they get again. A checkpoint that is damaged or another's is renamed, kept, and named
+    in the log. Raises PipelineRefused when the tables hold nothing.
     """
     folder, identity = Path(pipeline.checkpoint), identity_of(pipeline)
     with ExitStack() as stack:
@@ -136,12 +190,14 @@ def resume(pipeline: Pipeline) -> dict[int, int]:
             ledger = Ledger(folder, identity, is_made=False)
             stack.callback(ledger.close)
             epoch = ledger.epoch
+        except WriteFailed:
+            raise  # the disk is full, and the checkpoint as good as it was
         except (CheckpointForeign, StorageError) as error:
             log.info("%s", error)
             epoch = epoch_in(folder, pipeline.name)
         stored = _stored(pipeline, stack)
-        start = _end(pipeline, stored)
-        batches = {
+        starts = _end(pipeline, stored)
+        batches = {  # those that every table holds
             each: min(committed[each].batch for committed in stored.values())
             for each in set.intersection(*map(set, stored.values()))
         }
@@ -151,27 +207,35 @@ def resume(pipeline: Pipeline) -> dict[int, int]:
             log.warning("the checkpoint %s could not be used; it is kept in %s", folder, source)
             ledger = Ledger(folder, identity)
             stack.callback(ledger.close)
-        newest = max(max(committed) for committed in stored.values())
+        newest = max(each for committed in stored.values() for each in committed)
         counting.keep(source, folder, pipeline.name, batches)
-        ledger.open_epoch(start, max(epoch, newest) + 1)
-        return start
+        gone = missing(starts, held)
+        if gone and skips_missing:
+            starts |= {at: end for at, _, end in gone}
+            log.warning(
+                "pipeline %s leaves out %s, which %s no longer holds",
+                pipeline.name, shown(gone), pipeline.source,
+            )  # fmt: skip
+        ledger.open_epoch(starts, max(epoch, newest) + 1)
+        return Resumed(starts, gone)
 
 
 def _stored(pipeline: Pipeline, stack: ExitStack) -> dict[str, dict[int, Committed]]:
-    """What each table holds of a pipeline. Raises PipelineRefused for one that holds nothing."""
-    found: dict[str, dict[int, Committed]] = {}
-    for root, table in opened_tables(pipeline, stack).items():
-        found[root] = {} if table is None else table.last(pipeline.name)
-        if not found[root]:
-            raise PipelineRefused(
-                f"table {root} holds nothing of pipeline {pipeline.name!r}: there is no end to "
-                "resume from. Run it with an empty checkpoint instead"
-            )
+    """What each table holds of a pipeline. Raises PipelineRefused when none holds anything."""
+    found = {
+        root: {} if table is None else table.last(pipeline.name)
+        for root, table in opened_tables(pipeline, stack).items()
+    }
+    if not any(found.values()):
+        raise PipelineRefused(
+            f"table {', '.join(found)} holds nothing of pipeline {pipeline.name!r}: there is no "
+            "end to resume from. Run it with an empty checkpoint instead"
+        )
     return found
 
 
 def _end(pipeline: Pipeline, stored: dict[str, dict[int, Committed]]) -> dict[int, int]:
-    """The farthest end of each partition over all epochs, which is the same in all tables."""
+    """Where each partition goes on: the farthest end over all epochs, the lowest of all tables."""
     ends: dict[str, dict[int, int]] = {}
     for root, committed in stored.items():
         ends[root] = {}
@@ -179,13 +243,20 @@ def _end(pipeline: Pipeline, stored: dict[str, dict[int, Committed]]) -> dict[in
             _check_source(pipeline, root, epoch, each)
             for partition, end in each.source["ends"].items():
                 ends[root][int(partition)] = max(end, ends[root].get(int(partition), 0))
-    shown = {json.dumps(each, sort_keys=True) for each in ends.values()}
-    if len(shown) > 1:
-        raise PipelineRefused(
-            f"the tables of pipeline {pipeline.name!r} end at different places: "
-            f"{', '.join(sorted(shown))}. Resume with one repository, then fill the other"
-        )
-    return next(iter(ends.values()))
+    found = lowest(list(ends.values()))
+    for root, own in ends.items():
+        if any(end > found[at] for at, end in own.items()):
+            log.warning(
+                "pipeline %s: table %s is ahead of another one; what lies between comes again, and "
+                "it drops the rows it has", pipeline.name, root,
+            )  # fmt: skip
+    return found
+
+
+def lowest(ends: list[dict[int, int]]) -> dict[int, int]:
+    """The lowest end of each partition; one that a table knows nothing of begins at 0."""
+    known = sorted({partition for each in ends for partition in each})
+    return {partition: min(each.get(partition, 0) for each in ends) for partition in known}
 
 
 def _check_source(pipeline: Pipeline, root: str, epoch: int, committed: Committed) -> None:
@@ -237,11 +308,15 @@ async def replay(
     Each goes once, however often this is repeated: it is numbered by its place in quarantine.
     What `fix` gives up on goes to the end of quarantine, where the next replay finds it. That
     happens first: should this one end in the middle, and the next one have another `fix`, then
-    whatever the first did not send is still there. Raises FixFailed.
+    whatever the first did not send is still there. And it goes under a name that is made of all
+    that is left, so that what another `fix` leaves is no repeat. What other pipelines refused is
+    theirs. Raises FixFailed.
     """
     topic = pipeline.quarantine
     name = await ensure_quarantine(client, pipeline)
     await ensure_topic(client, pipeline.topic)
+    # A quarantine that was made anew begins with low numbers, which are no repeats.
+    made = (await client.describe_topic(topic)).get("created_at")
     reader = await client.reader(topic, name, owner=secrets.token_hex(8))
     planned = await reader.planned() or await reader.plan(limit)
     sent = left = 0
@@ -250,6 +325,8 @@ async def replay(
         rest: list[messages.Numbered] = []
         async for received in reader.read(partition, start, end):
             body, headers, at = received.body, received.headers, received.at
+            if is_anothers(headers, pipeline.name):
+                continue
             message = mended(fix, body, headers, received.key, f"{topic}/{partition}:{at}")
             if message is not None:
                 good.append((messages.number(at), message))
@@ -257,11 +334,17 @@ async def replay(
                 same = Message(body=body, key=received.key, headers=headers)
                 rest.append((messages.number(at), same))
         for target, who, said in (
-            (topic, f"{name}/left/{partition}", rest),
-            (pipeline.topic, f"{name}/{partition}", good),
+            (topic, f"{name}/{made}/left/{partition}/{_digest(rest)}", rest),
+            (pipeline.topic, f"{name}/{made}/{partition}", good),
         ):
             await Numbered(client, target, partition, publisher=who, epoch=1).publish(said)
         sent += len(good)
         left += len(rest)
         await reader.commit({partition: end})
     return sent, left
+
+
+def _digest(left: list[messages.Numbered]) -> str:
+    """What tells the messages that a replay leaves from those of another."""
+    said = [(number, each.body) for number, each in left]
+    return xxh3_128_hexdigest(msgspec.msgpack.encode(said))

@@ -69,6 +69,12 @@ class FixFailed(PipelineRefused):
     code = "fix-failed"
 
 
+class DatasetFailed(PipelineRefused):
+    """A function of a dataset failed: the batch in hand is not stored, and comes again."""
+
+    code = "dataset-failed"
+
+
 class SourceDiffers(PipelineRefused):
     """The topic does not hold what comes after the checkpoint: it was trimmed or replaced."""
 

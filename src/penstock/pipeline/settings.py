@@ -13,15 +13,15 @@ import re
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
-from penstock.client.urls import check_url
+from penstock.client.urls import check_url, has_readers
 from penstock.pipeline.datasets import finding
 from penstock.pipeline.datasets.dataset import Dataset
 from penstock.pipeline.refusals import BadPipelineFile
-from penstock.pipeline.repositories.choose import table_folder
+from penstock.pipeline.repositories.choose import check_repository, check_table, table_folder
 from penstock.pipeline.spark import kafka_url
 from penstock.vocabulary import names
 from penstock.vocabulary.credentials import HIDDEN, without_credentials
@@ -35,6 +35,15 @@ ASAP: Final = "asap"
 AVAILABLE_NOW: Final = "available-now"
 _SECONDS: Final = re.compile(r"(\d+(?:\.\d+)?) ?(?:s|seconds?)")
 _MINUTES: Final = re.compile(r"(\d+(?:\.\d+)?) ?(?:m|minutes?)")
+
+
+_MASTER: Final = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|spark://.+|k8s://.+")
+MAY_BE_LEFT_OUT: Final = ("subscription", "table", "checkpoint", "quarantine", "events", "publish")
+LEAST: Final = {
+    "max_rows_per_batch": 1, "max_bytes_per_batch": 1, "compact_files": 0, "compact_target_mb": 1,
+    "compact_after_s": 0,
+}  # fmt: skip
+"""The least that numbers may be."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,6 +127,12 @@ def read_file(path: str) -> PipelineFile:
     if not isinstance(spark, dict):
         raise BadPipelineFile(f"{path}: spark must be a table")
     _check_spark(path, spark)
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise BadPipelineFile(
+                f"{path}, [pipeline]: key {name!r} stands in no pipeline; a pipeline has a name, "
+                "as [pipeline.pms]"
+            )
     found = {name: _pipeline(path, name, table) for name, table in tables.items()}
     _check_apart(path, list(found.values()))
     return PipelineFile(found, spark)
@@ -134,12 +149,7 @@ def _pipeline(path: str, name: str, table: Any) -> Pipeline:
         raise BadPipelineFile(f"{where}: {error.text}") from error
     if given.lane == "process" and "max_rows_per_batch" not in table:
         given = msgspec.structs.replace(given, max_rows_per_batch=ROWS_IN_PROCESS)
-    if given.max_rows_per_batch < 1 or given.max_bytes_per_batch < 1:
-        raise BadPipelineFile(f"{where}: max_rows_per_batch and max_bytes_per_batch are at least 1")
-    for key, least in (("compact_files", 0), ("compact_target_mb", 1), ("compact_after_s", 0)):
-        value = getattr(given, key)
-        if not least <= value < float("inf"):
-            raise BadPipelineFile(f"{where}, key {key}: it is {least} or more, not {value}")
+    _check_values(where, given)
     url, topic = _source(where, given.source, given.lane)
     dataset = _asked(where, "dataset", finding.find, given.dataset)
     repositories = (
@@ -148,8 +158,10 @@ def _pipeline(path: str, name: str, table: Any) -> Pipeline:
     if not repositories:
         raise BadPipelineFile(f"{where}, key repository: the list is empty")
     target = given.table or dataset.table
+    _asked(where, "table", check_table, target)
     for each in repositories:
-        _asked(where, "repository", lambda url: table_folder(url, target), each)
+        _asked(where, "repository", check_repository, each)
+    _check_writer(where, given, repositories)
     found = Pipeline(
         name, url, topic, dataset, given.subscription or dataset.table, repositories, target,
         _trigger(where, given.trigger), given.checkpoint or f"./checkpoints/{name}",
@@ -157,16 +169,44 @@ def _pipeline(path: str, name: str, table: Any) -> Pipeline:
         given.publish, _limits(where, dataset, given.analyse), given,
     )  # fmt: skip
     _asked(where, "subscription", names.check_subscription, found.subscription)
+    taken = {topic: "the source itself"}
     for key in ("quarantine", "events", "publish"):
         if (value := getattr(found, key)) is not None:
             _asked(where, key, names.check_topic, value)
-            if value == topic:
-                raise BadPipelineFile(f"{where}, key {key}: {value!r} is the source itself")
+            if value in taken:
+                raise BadPipelineFile(f"{where}, key {key}: {value!r} is {taken[value]}")
+            taken[value] = f"the topic of {key} already"
     return found
+
+
+def _check_values(where: str, given: Table) -> None:
+    for key, least in LEAST.items():
+        value = getattr(given, key)
+        if not least <= value < float("inf"):
+            raise BadPipelineFile(f"{where}, key {key}: it is {least} or more, not {value}")
+    for key in MAY_BE_LEFT_OUT:
+        if getattr(given, key) == "":
+            raise BadPipelineFile(f"{where}, key {key}: it is empty; leave it out for the default")
+
+
+def _check_writer(where: str, given: Table, repositories: tuple[str, ...]) -> None:
+    if given.writer != "spark":
+        return
+    if given.lane != "spark":
+        raise BadPipelineFile(f"{where}, key writer: Spark writes where lane is 'spark' only")
+    for each in repositories:
+        if not each.startswith("delta:"):
+            raise BadPipelineFile(f"{where}, key writer: Spark writes delta: tables, not {each!r}")
 
 
 def _check_spark(path: str, table: dict[str, Any]) -> None:
     """Nobody else tells that a key is unknown: Spark takes any name for an option."""
+    master = table.get("master", "local")
+    if not isinstance(master, str) or not _MASTER.fullmatch(master):
+        raise BadPipelineFile(
+            f"{path}, [spark], key master: {master!r} must be 'local[*]', 'local[2]', 'yarn', "
+            "'spark://HOST:PORT' or 'k8s://HOST'"
+        )
     for key in table:
         if key in {"master", "spark"} or key.startswith("spark."):
             continue
@@ -190,6 +230,13 @@ def _source(where: str, text: str, lane: str) -> tuple[str, str]:
     url += mark + query
     is_sparks = lane == "spark" and kafka_url.is_kafka(url)  # by Spark's connector, not our client
     _asked(where, "source", kafka_url.parse if is_sparks else check_url, url)
+    if not is_sparks and not has_readers(url):
+        scheme = url.partition(":")[0]
+        raise BadPipelineFile(
+            f"{where}, key source: {scheme}: brokers have no readers, which a pipeline needs; copy "
+            f"the topic to one that has, with `penstock bridge {scheme}:… file:./data --topic "
+            f"{topic}`"
+        )
     return url, topic
 
 
@@ -198,13 +245,16 @@ def _trigger(where: str, text: str) -> str | float:
         return text
     for form, unit in ((_SECONDS, 1.0), (_MINUTES, 60.0)):
         if match := form.fullmatch(text):
-            return float(match[1]) * unit
+            return float(match[1]) * unit or ASAP
     raise BadPipelineFile(
         f"{where}, key trigger: {text!r} must be 'available-now', 'asap' or a time as '5 seconds'"
     )
 
 
 def _limits(where: str, dataset: Dataset, given: dict[str, Any]) -> Any:
+    for key, value in given.items():
+        if value != value:  # noqa: PLR0124 - only NaN is not itself
+            raise BadPipelineFile(f"{where[:-1]}.analyse]: key {key}: nan is no limit")
     try:
         return msgspec.convert(given, dataset.limits)
     except msgspec.ValidationError as error:
@@ -227,6 +277,9 @@ def _said(error: msgspec.ValidationError, kind: Any = Table) -> str:
         return f"unknown key {unknown[1]!r}{hint}"
     if missing := re.search(r"missing required field `([^`]*)`", text):
         return f"key {missing[1]!r} is missing"
+    if other := re.search(r"Invalid enum value '(.*)' - at `\$\.(\w+)`", text):
+        known = " or ".join(map(repr, get_args(get_type_hints(kind)[other[2]])))
+        return f"key {other[2]}: it must be {known}, not {other[1]!r}"
     what, _, path = text.partition(" - at `$.")
     return f"key {path.rstrip('`')}: {what}" if path else what
 
@@ -246,6 +299,8 @@ def _check_apart(path: str, pipelines: list[Pipeline]) -> None:
         readers[reader] = each.name
         for place in (each.checkpoint, *each.folders()):
             key = str(Path(place).resolve())
+            if seen.get(key) == each.name:
+                raise BadPipelineFile(f"{path}: [pipeline.{each.name}] uses {place} twice")
             if key in seen:
                 raise BadPipelineFile(
                     f"{path}: [pipeline.{seen[key]}] and [pipeline.{each.name}] both use {place}"

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.pipeline.datasets import pms
 from penstock.pipeline.datasets.csv_rows import BOM, PMS_CSV, UnknownHeader
-from penstock.pipeline.datasets.raw import raw_batch
+from penstock.pipeline.datasets.raw import csv_columns, csv_type, raw_batch
 
 FILE = Path(__file__).parents[1] / "data" / "pms-2019-08.csv"
 HEADER = ",".join(PMS_CSV.columns)
@@ -46,6 +46,21 @@ def test_blank_lines_and_repeated_headers_are_no_rows() -> None:
     rows = PMS_CSV.read(text.encode())
     assert [row.line for row in rows] == [4, 7]
     assert all(row.body for row in rows)
+
+
+def test_a_header_in_the_middle_with_another_order_is_followed() -> None:
+    columns = list(PMS_CSV.columns)
+    swapped = [columns[:], line(pack__amps="77").split(",")]
+    for cells in swapped:
+        one, other = columns.index("pack.amps"), columns.index("pack.temp.1")
+        cells[one], cells[other] = cells[other], cells[one]
+    joined = "\n".join(",".join(cells) for cells in swapped)
+    before, after = bodies(f"{HEADER}\n{line()}\n{joined}\n")
+    assert (before["pack"]["amps"], before["pack"]["temp"]) == (-0.625, [3.5] * 3)
+    assert (after["pack"]["amps"], after["pack"]["temp"]) == (77, [3.5] * 3)
+    strange = HEADER.replace("pack.amps", "pack.ampere")
+    with pytest.raises(UnknownHeader, match=r"header\[line 3\]\.pack\.ampere is unknown"):
+        PMS_CSV.read(f"{HEADER}\n{line()}\n{strange}\n{line()}\n".encode())
 
 
 @pytest.mark.parametrize(
@@ -110,3 +125,35 @@ def test_the_real_file_has_eleven_rows_that_are_no_readings() -> None:
         ]
         assert {each.rule for each in refused.reasons} == {"range.above"}
     assert not pms.DATASET.validate(raw, ranges=False).refused
+
+
+def test_every_wrong_cell_of_a_row_is_told_with_its_column() -> None:
+    header = ",".join(reversed(PMS_CSV.columns))
+    bad = line(pack__amps="n/a", cell__volts__9="", cell__open__1="2", pms_id="")
+    reversed_bad = ",".join(reversed(bad.split(",")))
+    (row,) = PMS_CSV.read(f"{header}\n{reversed_bad}\n".encode())
+    assert row.body is None
+    kind = csv_type(row.columns, PMS_CSV.columns)
+    batch = raw_batch([row.raw], headers=[{"content-type": kind}])
+    (refused,) = pms.DATASET.validate(batch).refused
+    assert sorted((each.path, each.rule, each.value) for each in refused.reasons) == [
+        ("cell.open.1", "csv.flag", "2"),
+        ("cell.volts.9", "type.number", ""),
+        ("pack.amps", "type.number", "n/a"),
+        ("pms_id", "csv.empty", ""),
+    ]
+
+
+def test_a_row_that_is_wrong_as_a_whole_says_how() -> None:
+    wrong = PMS_CSV.wrong(b"1,2", PMS_CSV.columns)
+    assert wrong == [("", "csv.row", f"2 cells under {len(PMS_CSV.columns)} columns: 1,2")]
+    assert PMS_CSV.wrong(b"\xff", PMS_CSV.columns) == [("", "csv.row", "\ufffd")]
+    assert PMS_CSV.wrong(line().encode(), PMS_CSV.columns)[0].rule == "csv.row"
+    twice = (*PMS_CSV.columns, "pack.dock")
+    assert PMS_CSV.wrong(f"{line()},7".encode(), twice) == [("pack.dock", "csv.repeated", "7")]
+
+
+def test_the_usual_order_of_columns_needs_no_words() -> None:
+    assert csv_type(PMS_CSV.columns, PMS_CSV.columns) == "text/csv"
+    assert csv_columns("text/csv", ("a", "b")) == ["a", "b"]
+    assert csv_columns(csv_type(("b", "a"), ("a", "b")), ("a", "b")) == ["b", "a"]

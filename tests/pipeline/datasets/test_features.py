@@ -65,11 +65,25 @@ def test_the_topic_keeps_its_last_message() -> None:
     run(steps)
 
 
+def test_the_topic_keeps_its_last_message_whoever_made_it() -> None:
+    async def steps(client: Any) -> None:
+        async with client.subscribe(TOPIC, "watcher") as deliveries:
+            await FeatureView(client).change(operational=["logging"])
+            message = await deliveries.receive(timeout_s=10.0)
+            message.ack()
+            await deliveries.flush()
+        assert not (await FeatureView(client).read()).has_validation
+
+    run(steps)
+
+
 def test_what_is_no_list_of_features_changes_nothing() -> None:
     async def steps(client: Any) -> None:
         view = FeatureView(client)
         await view.change(operational=[])
         await client.publish(TOPIC, b"{")
+        await client.publish(TOPIC, b'{"release":["caf\xe9"]}')
+        await client.publish(TOPIC, b'{"release":' + b"[" * 100_000)
         await client.publish(TOPIC, json={"operational": "validation"})
         assert (await FeatureView(client).read()).operational == ()
         with pytest.raises(InvalidArgument, match="no kind of feature 'other'"):

@@ -33,6 +33,17 @@ def test_a_file_that_fails_says_why(tmp_path: Path) -> None:
         finding.find(str(path))
 
 
+def test_a_dataset_that_cannot_be_used_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(
+        "from dataclasses import replace\n"
+        "from penstock.pipeline.datasets.pms import DATASET as PMS\n"
+        "DATASET = replace(PMS, device='pmsid')\n"
+    )
+    with pytest.raises(InvalidArgument, match=r"'pms' of .*wrong.py cannot be used: `device` is"):
+        finding.find(str(path))
+
+
 def test_a_name_has_plain_letters(tmp_path: Path) -> None:
     path = tmp_path / "odd.py"
     path.write_text(

@@ -42,8 +42,21 @@ def test_columns_are_those_of_the_contract() -> None:
     assert row(bodies.inverter())["status"] == {"bus_connect": True}
 
 
-def test_a_high_current_of_a_phase_is_an_event() -> None:
-    body = bodies.encoded(bodies.inverter(grid__amps=[1.0, -250.0, 2.0]))
-    good = inverter.DATASET.validate(raw_batch([body])).good
-    (event,) = inverter.DATASET.analyse(good).to_pylist()
-    assert (event["rule"], event["value"], event["limit"]) == ("grid.current.high", 250.0, 200.0)
+def test_a_high_current_of_a_phase_is_an_event_with_its_sign_and_place() -> None:
+    given = [[1.0, -250.0, 2.0], [1.0], [-300.0, 300.0], [201.0, 0.0, -202.0]]
+    whole = [
+        bodies.encoded(
+            bodies.inverter(
+                grid__amps=amps, grid__volts=[230.0] * len(amps), grid__pf=[1.0] * len(amps)
+            )
+        )
+        for amps in given
+    ]
+    good = inverter.DATASET.validate(raw_batch(whole)).good
+    events = inverter.DATASET.analyse(good).to_pylist()
+    assert {(event["rule"], event["limit"]) for event in events} == {("grid.current.high", 200.0)}
+    assert [(event["path"], event["value"]) for event in events] == [
+        ("grid.amps[1]", -250.0),
+        ("grid.amps[0]", -300.0),
+        ("grid.amps[2]", -202.0),
+    ]

@@ -1,9 +1,11 @@
 import random
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.pipeline.datasets import mppt, pms, table
+from penstock.pipeline.datasets import mppt, pms, table, trying
 from penstock.pipeline.datasets.raw import raw_batch
 from tests.pipeline.datasets import bodies
 
@@ -69,6 +71,30 @@ def test_missing_values_and_lists_in_lists_have_hashes_of_their_own() -> None:
     assert alone == table.hashes(rows)[1].tolist()
 
 
+def test_every_kind_of_value_that_a_table_may_hold_has_hashes() -> None:
+    kinds = [*trying.PLAIN, pa.decimal128(20, 4)]
+    for kind in [*kinds, *map(pa.list_, kinds), pa.list_(pa.struct([("x", pa.binary())]))]:
+        assert trying._odd(kind) is None
+        one, other = (_value(kind, number) for number in (1, 0))
+        rows = pa.record_batch({"x": pa.array([one, other, None, one], kind)})
+        first, second, third, fourth = map(tuple, table.hashes(rows).tolist())
+        assert first == fourth
+        assert len({first, second, third}) == 3, kind
+
+
+def _value(kind: pa.DataType, number: int) -> Any:
+    """One of two values of a kind."""
+    if pa.types.is_list(kind):
+        return [_value(kind.value_type, number)] * 2
+    if pa.types.is_struct(kind):
+        return {"x": b"%d" % number}
+    if pa.types.is_decimal(kind):
+        return Decimal(f"{number}.0001")
+    if kind in (pa.string(), pa.binary()):
+        return str(number) if kind == pa.string() else b"%d" % number
+    return pa.scalar(number, pa.int32() if kind == pa.date32() else pa.int64()).cast(kind).as_py()
+
+
 def test_rows_are_sorted_by_device_pack_and_time() -> None:
     rows = pms_rows()
     ordered = rows.take(table.in_order(rows, ("pms_id", "pack_id")))
@@ -98,3 +124,20 @@ def test_rows_in_another_order_are_the_same_rows() -> None:
         assert table.taken(given, order).equals(given.take(pa.array(order)))
     none = given.slice(0, 0)
     assert table.taken(none, np.zeros(0, np.int64)).equals(none)
+
+
+def test_lists_of_every_kind_are_moved_whole() -> None:
+    flags = pa.struct([("on", pa.bool_()), ("name", pa.string()), ("number", pa.int32())])
+    one = {"on": True, "name": "a", "number": 1}
+    other = {"on": False, "name": "b", "number": 2}
+    given = pa.table(
+        {
+            "even": pa.array([[one, other], [other, one], [one, one]], pa.list_(flags)),
+            "uneven": pa.array([[one], [], [other, one]], pa.list_(flags)),
+            "empty": pa.array([[], [], []], pa.list_(pa.float64())),
+            "inner": pa.array([[[1], []], [[], [2]], [[3], [4]]], pa.list_(pa.list_(pa.int64()))),
+            "missing": pa.array([[1.0, None], [2.0, 3.0], [None, 4.0]], pa.list_(pa.float64())),
+        }
+    )
+    order = np.array([2, 0, 1])
+    assert table.taken(given, order).equals(given.take(pa.array(order)))

@@ -13,6 +13,8 @@ from penstock.vocabulary.errors import InvalidArgument
         ("dleta:./x", "did you mean delta:"),
         ("./warehouse", "known: delta:DIR"),
         ("delta:", "names no folder"),
+        ("delta://./warehouse", "names no folder of this machine"),
+        ("parquet:s3://bucket/x", "names no folder of this machine: give one, as parquet:./ware"),
     ],
 )
 def test_a_url_that_names_no_repository_is_refused(url: str, said: str) -> None:

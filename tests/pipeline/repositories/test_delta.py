@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -10,6 +11,7 @@ from penstock.pipeline.datasets.dataset import Dataset
 from penstock.pipeline.refusals import TableSchemaDiffers
 from penstock.pipeline.repositories.delta import DeltaStorage
 from penstock.pipeline.repositories.port import TableStorage, WriteId
+from penstock.vocabulary.errors import StorageError
 from tests.pipeline.repositories.suite import TableSuite, drawn_rows, in_order
 
 
@@ -42,6 +44,20 @@ class TestDelta(TableSuite):
         DeltaTable.create(root, pa.schema([("pms_id", pa.int64())]))
         with pytest.raises(TableSchemaDiffers, match="'pms_id' has another type"):
             DeltaStorage(root, pms.DATASET)
+
+    def test_a_commit_that_the_disk_refuses_names_the_table(self, root: str) -> None:
+        class Full:
+            def version(self) -> int:
+                return 0
+
+            def create_write_transaction(self, *_given: Any, **_options: Any) -> None:
+                raise OSError("Unable to copy \x1b[31m↳\x1b[0m No space left on device")
+
+        storage = DeltaStorage(root, pms.DATASET)
+        storage._table = Full()  # type: ignore[assignment]
+        with pytest.raises(StorageError, match=f"{root} cannot be written: .* copy ↳ No space"):
+            storage.replace([], [])
+        storage.close()
 
     def test_another_partitioning_is_refused(self, root: str) -> None:
         DeltaTable.create(root, pms.DATASET.schema, partition_by=["pms_id"])

@@ -130,7 +130,7 @@ def test_a_torn_commit_is_named_with_what_to_do(root: str) -> None:
     storage = filled(root, 3)
     path = Path(root) / LOG / f"{storage.version:020}.json"
     path.write_bytes(path.read_bytes()[:30])
-    with pytest.raises(StorageError, match=r"03\.json is damaged: .*remove it and run again"):
+    with pytest.raises(StorageError, match=r"03\.json is damaged: .*remove the commit and run"):
         opened(root)
     path.unlink()
     assert opened(root)[1].batch == 1
@@ -150,7 +150,8 @@ def test_a_checkpoint_is_synced_before_the_commit_returns(
     monkeypatch.setattr(delta, "sync_file", seen)
     filled(root, 2, 98)
     made = f"{99:020}.checkpoint.parquet"
-    assert synced == [f"{99:020}.json", made, delta_log.HINT, f"{100:020}.json"]
+    entries = [f"{version:020}.json" for version in (98, 99, 100)]
+    assert synced == [*entries[:2], made, delta_log.HINT, entries[2]]
     assert json.loads((Path(root) / LOG / delta_log.HINT).read_text())["version"] == 99
 
 
@@ -159,3 +160,41 @@ def test_a_log_with_a_gap_is_told(root: str) -> None:
     (Path(root) / LOG / f"{2:020}.json").unlink()
     with pytest.raises(StorageError, match="version 2"):
         delta_log.transactions(Path(root) / LOG, 3)
+
+
+@pytest.mark.parametrize("size", [None, 0, 500])
+def test_a_file_that_a_power_cut_took_from_the_newest_commit_is_named(
+    root: str, size: int | None
+) -> None:
+    storage = filled(root, 1)
+    again = DeltaStorage(root, pms.DATASET)
+    again.write(drawn_rows(1), WriteId("pms/1", 1))
+    again.close()
+    path = Path(root) / again.files()[0].path
+    kept = path.read_bytes()
+    path.unlink()
+    if size is not None:
+        path.write_bytes(kept[:size])
+    with pytest.raises(
+        StorageError, match=r"parquet is missing or not whole.*02\.json, .*remove the commit"
+    ):
+        opened(root)
+    delta_log.entry(Path(root) / LOG, again.version).unlink()
+    assert opened(root)[1].batch == 0
+    assert DeltaTable(root).version() == storage.version
+
+
+def test_a_newest_commit_that_was_cleaned_up_is_no_matter(root: str) -> None:
+    storage = filled(root, 99)
+    delta_log.entry(Path(root) / LOG, storage.version).unlink()
+    assert opened(root)[1].batch == 98
+
+
+def test_files_that_a_commit_added_are_found_by_their_names_on_disk(tmp_path: Path) -> None:
+    commit = delta_log.entry(tmp_path, 3)
+    lines = [{"commitInfo": {}}, {"add": {"path": "day=1/a%20b.parquet", "size": 7}}]
+    commit.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    assert delta_log.added(commit) == {"day=1/a b.parquet": 7}
+    commit.write_text("{", encoding="utf-8")
+    with pytest.raises(StorageError, match=r"03\.json"):
+        delta_log.added(commit)

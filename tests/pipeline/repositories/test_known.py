@@ -7,7 +7,7 @@ import pytest
 from penstock.pipeline.datasets import pms
 from penstock.pipeline.datasets.raw import raw_batch
 from penstock.pipeline.repositories import known
-from penstock.pipeline.repositories.files import read_file, write_files
+from penstock.pipeline.repositories.files import DataFile, read_file, write_files
 from penstock.pipeline.repositories.known import Known, first_ones, is_among, marks_of
 from tests.pipeline.datasets import bodies
 from tests.pipeline.repositories.suite import drawn_rows
@@ -63,6 +63,22 @@ def test_only_files_that_overlap_are_read(tmp_path_factory: pytest.TempPathFacto
     assert memory.sift(rows, marks_of(rows, pms.DATASET), files).is_new.all()
     with pytest.raises(FileNotFoundError):
         memory.sift(old, marks_of(old, pms.DATASET), files)
+
+
+def test_each_day_asks_its_own_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def overlaps(file: DataFile, day: str, _first: int, _last: int) -> bool:
+        asked.append(f"{file.path} {day}")
+        return False
+
+    monkeypatch.setattr(DataFile, "overlaps", overlaps)
+    rows = rows_of(*(bodies.pms(time_local=f"202001{day:02}T000000Z") for day in (1, 2, 3)))
+    days = [f"2020-01-{day:02}" for day in range(1, 31)]
+    files = [DataFile(f"day={day}/part.parquet", day, 1, 1, 0, 2**62) for day in days]
+    memory = Known("no such folder", pms.DATASET)
+    assert memory.sift(rows, marks_of(rows, pms.DATASET), files).is_new.all()
+    assert asked == [f"day={day}/part.parquet {day}" for day in days[:3]]
 
 
 def test_what_is_kept_of_files_has_a_limit(

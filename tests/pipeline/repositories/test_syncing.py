@@ -15,7 +15,9 @@ def test_a_file_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError("the disk said no")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="said no"):
+    with pytest.raises(
+        syncing.WriteFailed, match=r"entry\.json cannot be written: the disk said no"
+    ):
         syncing.write_whole(path, b"two")
     assert path.read_bytes() == b"one"
 

@@ -113,7 +113,7 @@ def main(file: str, moments: dict[str, str], skip: int) -> None:
     folder.mkdir()
     os.environ[DRIVER] = str(os.getpid())
     os.environ[WAITING] = str(folder)
-    spark = session.start(found.spark)
+    spark = session.start(found.spark, running.jars_of(list(found.pipelines.values())))
     if PLANNED in moments.values():
         session.register(spark, DyingSource)
     dying = Dying(moments, skip, folder)

@@ -28,6 +28,14 @@ def delete(servers: str, topic: str) -> None:
         gone.result(WAIT_S)
 
 
+def trim(servers: str, topic: str, starts: dict[int, int]) -> None:
+    """Removes what lies before these offsets, as retention does."""
+    admin = AdminClient(_common(servers))
+    places = [TopicPartition(topic, at, start) for at, start in starts.items()]
+    for gone in admin.delete_records(places).values():
+        gone.result(WAIT_S)
+
+
 def post(
     servers: str, topic: str, given: Sequence[bytes | None], headers: dict[str, str] | None = None
 ) -> None:
@@ -58,8 +66,34 @@ def abort(servers: str, topic: str, given: Sequence[bytes]) -> None:
     producer.abort_transaction(WAIT_S)
 
 
+def settle(servers: str, topic: str) -> None:
+    """Waits until every transaction in a topic is seen: Kafka ends them after it said so."""
+    readers = [
+        Consumer({**_common(servers), "group.id": "looking", "isolation.level": level})
+        for level in ("read_committed", "read_uncommitted")
+    ]
+    try:
+        until(
+            lambda: _ends(readers[0], topic) == _ends(readers[1], topic),
+            f"the end of all transactions in {topic}",
+        )
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+def _ends(reader: Consumer, topic: str) -> list[int]:
+    """Where each partition ends for a reader; nowhere when there is no such topic."""
+    told = reader.list_topics(topic, timeout=WAIT_S).topics[topic]
+    if told.error is not None:
+        return []
+    places = [TopicPartition(topic, at) for at in sorted(told.partitions)]
+    return [reader.get_watermark_offsets(each, timeout=WAIT_S)[1] for each in places]
+
+
 def records(servers: str, topic: str) -> list[tuple[bytes | None, dict[str, str]]]:
     """Every record of a topic that was committed: body and headers."""
+    settle(servers, topic)
     reader = Consumer(
         {
             **_common(servers), "group.id": "looking", "auto.offset.reset": "earliest",

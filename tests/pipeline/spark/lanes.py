@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.pipeline.counting import Counts
+from penstock.pipeline.ledger import Ledger, identity_of
 from penstock.pipeline.settings import read_file
 from penstock.pipeline.spark import running
 from tests.pipeline.datasets import bodies
@@ -61,6 +62,11 @@ class SparkLane(Lane):
 
     def table(self) -> Path:
         return Path(self.pipeline.folders()[0])
+
+
+def new_ledger(lane: SparkLane) -> Ledger:
+    """The ledger of a pipeline that does not run; nothing is made for it."""
+    return Ledger(lane.checkpoint, identity_of(lane.pipeline), is_made=False)
 
 
 def duplicates(lane: SparkLane) -> int:

@@ -105,6 +105,9 @@ def test_the_checkpoint_of_another_query_is_refused(case: Case) -> None:
     case.spark.claim()
     with pytest.raises(CheckpointForeign, match="two, not one"):
         case.judge(is_open=True)
+    metadata.unlink()
+    with pytest.raises(CheckpointMissing, match="metadata is gone, and the folder holds batches"):
+        case.judge(is_open=True)
 
 
 def test_the_ranges_of_a_batch(case: Case) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -85,3 +86,14 @@ def test_counts_add_up() -> None:
     counts = joining.counts_of([_outcome(0, 0, [1, 2]), _outcome(1, 0, [3])], 0)
     assert (counts.read, counts.stored, counts.duplicate) == (5, 3, 2)
     counts.check("here")
+
+
+def test_every_new_row_must_be_in_a_file() -> None:
+    right = [_outcome(0, 0, [1, 2], ("a", "b")), _outcome(0, 10, [3], ("c",))]
+    joining.check_counts(right, 0, "batch 1")
+    wrong = [_outcome(0, 0, [1, 2], ("a",)), _outcome(0, 10, [3], ("b", "c"))]
+    with pytest.raises(CountsDiffer, match=r"batch 1, offsets 0 to 10 .* hold 1 rows, and 2 are"):
+        joining.check_counts(wrong, 0, "batch 1")
+    lost = [msgspec.structs.replace(right[0], read=9)]
+    with pytest.raises(CountsDiffer, match="batch 1: 9 read is not"):
+        joining.check_counts(lost, 0, "batch 1")

@@ -2,15 +2,17 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
+from confluent_kafka import TopicPartition
 
-from penstock.pipeline.spark import kafka_url
+from penstock.pipeline.spark import kafka_link, kafka_url
 from penstock.pipeline.spark.kafka_link import KafkaLink, Record, sealed
 from penstock.pipeline.spark.refusals import KafkaMissing
-from penstock.vocabulary.errors import StorageError, UnknownTopic
+from penstock.vocabulary.errors import StorageError, Unavailable, UnknownTopic
 from penstock.vocabulary.message import Message
-from tests.pipeline.spark import kafka_world
+from tests.pipeline.spark import kafka_world, world
 from tests.servers.fixtures import unique
 from tests.servers.kafka import Cluster
 
@@ -42,15 +44,50 @@ def test_ends_and_progress_are_kafkas_own(link: KafkaLink, topic: str) -> None:
         link.ends("no.such.topic")
 
 
-def test_the_newest_record_is_found_once(link: KafkaLink, topic: str) -> None:
-    assert link.last_body("no.such.topic", -1) is None
-    assert link.last_body(topic, -1) is None
+def test_a_topic_has_an_id_until_it_is_deleted(
+    link: KafkaLink, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = link._settings["bootstrap.servers"]
+    found = link.topic_id(topic)
+    assert found is not None
+    assert link.topic_id(topic) == found
+    kafka_world.delete(servers, topic)
+    world.until(lambda: _is_gone(link, topic), "Kafka to remove the topic")
+    with pytest.raises(Unavailable):
+        link.topic_id(topic)
+    kafka_world.create(servers, topic, 2)
+    other = link.topic_id(topic)
+    assert other not in (None, found)
+    monkeypatch.setattr(kafka_link, "NO_ID", other)
+    assert link.topic_id(topic) is None, "a Kafka that gives no ids"
+
+
+def _is_gone(link: KafkaLink, topic: str) -> bool:
+    try:
+        link.partitions(topic)
+    except UnknownTopic:
+        return True
+    return False
+
+
+def test_new_records_are_found_once(link: KafkaLink, topic: str) -> None:
+    assert link.bodies_behind("no.such.topic", -1) == []
+    assert link.bodies_behind(topic, -1) == []
     link.ensure_topic(f"{topic}.one", is_kept=False)
     link.ensure_topic(f"{topic}.one", is_kept=False)
     servers = link._settings["bootstrap.servers"]
     kafka_world.post(servers, f"{topic}.one", [b"old", b"new"])
-    assert link.last_body(f"{topic}.one", -1) == (1, b"new")
-    assert link.last_body(f"{topic}.one", 1) is None
+    assert link.bodies_behind(f"{topic}.one", -1) == [(0, b"old"), (1, b"new")]
+    assert link.bodies_behind(f"{topic}.one", 1) == []
+
+
+def test_new_records_are_found_behind_the_end_of_a_transaction(link: KafkaLink, topic: str) -> None:
+    out = f"{topic}.one"
+    link.ensure_topic(out, is_kept=False)
+    assert link.publish(topic, [(out, "a", Message(body=b"new"))], topic, {0: 0}, f"{topic}.g")
+    world.until(lambda: link.ends(out) == {0: (0, 2)}, "a record, and a marker that is none")
+    assert link.bodies_behind(out, -1) == [(0, b"new")]
+    assert link.bodies_behind(out, 0) == []
 
 
 def test_a_batch_that_is_published_again_is_not_published_again(
@@ -79,6 +116,59 @@ def test_a_batch_that_is_published_again_is_not_published_again(
     with pytest.raises(StorageError, match="too large"):
         link.publish(name, [(out, "large", large)], topic, {0: 9, 1: 2}, group)
     assert len(kafka_world.records(servers, out)) == 4, "nothing of it is seen"
+
+
+def test_a_transaction_that_a_killed_run_left_open_is_not_waited_for(
+    link: KafkaLink, topic: str
+) -> None:
+    group, name = unique("published"), unique("pipeline")
+    killed = link._producer(name)
+    killed.begin_transaction()
+    with closing(link._consumer(group)) as member:
+        ends = [TopicPartition(topic, 0, 5)]
+        killed.send_offsets_to_transaction(ends, member.consumer_group_metadata(), 30.0)
+    newer = KafkaLink(
+        kafka_url.parse(f"kafka://{link._settings['bootstrap.servers']}", {}), unique("group")
+    )
+    with closing(newer):
+        assert not newer.has_committed(topic, group)
+        assert newer.publish(name, [], topic, {0: 5}, group), "the other never came to its end"
+        assert newer.has_committed(topic, group)
+
+
+def test_a_batch_is_published_again_under_another_note_and_once_under_each(
+    link: KafkaLink, topic: str
+) -> None:
+    out = f"{topic}.quarantine"
+    link.ensure_topic(out, is_kept=True)
+    group, name, ends = unique("published"), unique("pipeline"), {0: 5, 1: 2}
+
+    def told(note: str, ends: dict[int, int] = ends) -> bool:
+        record = (out, "id", Message(body=note.encode()))
+        return link.publish(name, [record], topic, ends, group, note)
+
+    assert [told(note) for note in ("a", "a", "b", "a", "b")] == [True, False, True, False, False]
+    assert [told(note, {0: 6}) for note in ("b", "b", "a")] == [True, False, True]
+    servers = link._settings["bootstrap.servers"]
+    said = [body for body, _ in kafka_world.records(servers, out)]
+    assert said == [b"a", b"b", b"b", b"a"]
+
+
+def test_offsets_without_a_note_are_of_any() -> None:
+    assert kafka_link.is_out({0: (5, "")}, {0: 5}, "a"), "stored before there were notes"
+    assert kafka_link.is_out({0: (9, "a")}, {0: 5}, "")
+    assert not kafka_link.is_out({0: (9, "ab")}, {0: 5}, "a")
+    assert not kafka_link.is_out({0: (5, "a")}, {0: 5, 1: 1}, "a")
+
+
+def test_notes_are_of_one_end_and_there_is_an_end_to_them() -> None:
+    assert kafka_link.joined_note({}, 0, 5, "a") == "a"
+    assert kafka_link.joined_note({0: (5, "a b")}, 0, 5, "c") == "a b c"
+    assert kafka_link.joined_note({0: (4, "a b")}, 0, 5, "c") == "c"
+    many = " ".join(f"{at:012}" for at in range(1000))
+    found = kafka_link.joined_note({0: (5, many)}, 0, 5, "c")
+    assert found.endswith(" c")
+    assert len(found) < 4096
 
 
 def test_headers_are_sealed_as_on_every_foreign_broker() -> None:

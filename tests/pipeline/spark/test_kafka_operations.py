@@ -13,11 +13,12 @@ from penstock.pipeline.datasets.strict import Reason
 from penstock.pipeline.mending import Fix
 from penstock.pipeline.spark import kafka_operations
 from penstock.pipeline.spark.kafka_feed import KafkaFeed
+from penstock.pipeline.spark.kafka_link import KafkaLink
 from penstock.pipeline.work import Quarantined
 from penstock.vocabulary.errors import Unavailable, UnknownTopic
 from tests.pipeline.lane import readings
 from tests.pipeline.spark import kafka_world
-from tests.pipeline.spark.lanes import SparkLane, whole
+from tests.pipeline.spark.lanes import SparkLane, new_ledger, whole
 from tests.servers.fixtures import unique
 from tests.servers.kafka import Cluster
 
@@ -46,7 +47,7 @@ def _servers(lane: SparkLane) -> str:
 
 def _quarantined(lane: SparkLane, bodies: list[bytes | None], start: int = 0) -> None:
     """Refused, as a run does it."""
-    feed = KafkaFeed(lane.pipeline, 1)
+    feed = KafkaFeed(lane.pipeline, new_ledger(lane))
     feed.open()
     try:
         refused = [
@@ -58,6 +59,7 @@ def _quarantined(lane: SparkLane, bodies: list[bytes | None], start: int = 0) ->
         feed.publish(refused, pa.table({}), None, [(0, start, start + len(bodies))])
     finally:
         feed.close()
+    kafka_world.settle(_servers(lane), lane.pipeline.quarantine)
 
 
 def test_what_is_in_quarantine_is_sent_once_and_what_is_given_up_on_is_left(
@@ -103,6 +105,21 @@ def test_a_replay_that_another_one_overtakes_sends_nothing_twice(lane: SparkLane
     assert Counter(body for body, _ in sent) == Counter([b"one", b"two", b"three"])
 
 
+def test_what_can_be_read_only_once_the_last_replay_is_over_is_sent_too(
+    lane: SparkLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _quarantined(lane, [b"one"])
+    claim = KafkaLink.claim
+
+    def slowly(self: KafkaLink, name: str) -> None:
+        monkeypatch.undo()
+        _quarantined(lane, [b"two"], 1)
+        claim(self, name)
+
+    monkeypatch.setattr(KafkaLink, "claim", slowly)
+    assert kafka_operations.replay(lane.pipeline) == (2, 0)
+
+
 def _told(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     capsys.readouterr()
     assert main(["pipeline", *words, "--json"]) == 0
@@ -126,6 +143,7 @@ def test_a_pipeline_is_looked_at_and_its_quarantine_goes_through_it_again(
     assert _told(capsys, "replay", file, "--quarantine", "--fix", fix) == {
         "pms": {"sent": 1, "left": 2}
     }
+    kafka_world.settle(_servers(lane), lane.topic)
     (waiting,) = _told(capsys, "status", file)
     assert waiting["lag"] >= 1, "what was sent waits in the topic"
     assert lane.run_on(spark).stored == 1
@@ -140,6 +158,15 @@ def test_a_topic_that_is_not_there_is_told(lane: SparkLane) -> None:
     with pytest.raises(UnknownTopic, match=r"no topic 'monitoring\.none'"):
         kafka_operations.replay(gone)
     assert kafka_operations.status(gone).lag == 0
+
+
+def test_what_kafka_still_holds_is_asked(lane: SparkLane) -> None:
+    assert kafka_operations.lowest_held(lane.pipeline) == {0: 0, 1: 0, 2: 0}
+    kafka_world.post(_servers(lane), lane.topic, RIGHT)
+    kafka_world.trim(_servers(lane), lane.topic, {0: 2, 2: 1})
+    assert kafka_operations.lowest_held(lane.pipeline) == {0: 2, 1: 0, 2: 1}
+    with pytest.raises(UnknownTopic):
+        kafka_operations.lowest_held(lane.pipeline._replace(topic="monitoring.none"))
 
 
 @pytest.mark.parametrize(

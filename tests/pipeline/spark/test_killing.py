@@ -26,10 +26,14 @@ class Fleet:
         self.file = folder / "all.toml"
         self.posted = 0
         text = ""
-        for name in self.names:
+        for number, name in enumerate(self.names):
             (folder / name).mkdir()
             lane = SparkLane(folder / name, url, unique("monitoring.pms"))
             part = lane.table_text(name, f"max_rows_per_batch = {BATCH}\n")
+            if number % 2 == 0:  # every other one has two tables, and sends its rows on
+                one = f'"delta:{lane.folder / "warehouse"}"'
+                part = part.replace(one, f'[{one}, "parquet:{lane.folder / "plain"}"]')
+                part += f'publish = "{lane.topic}.rows"\n'
             lane.file.write_text(part, encoding="utf-8")
             self.lanes.append(lane)
             text += part
@@ -82,3 +86,7 @@ def test_the_driver_is_killed_at_each_moment_and_the_next_run_finishes(
         assert set(lane.events().values()) <= {1}, "an event is published once"
         assert len(lane.messages(f"{lane.topic}.quarantine")) == kills
         assert world.lag(served, lane.topic, f"{lane.topic}.s") == 0
+        if lane.pipeline.publish is not None:
+            assert len(lane.messages(lane.pipeline.publish)) == fleet.posted
+            both = [sorted(map(repr, lane.rows(at))) for at in (0, 1)]
+            assert both[0] == both[1], "both tables hold the same"

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.pipeline.spark import options
-from penstock.vocabulary.errors import InvalidArgument
+from penstock.vocabulary.errors import InvalidArgument, Unsupported
 
 LEAST = {"url": "file:./data", "topic": "orders"}
 
@@ -14,6 +14,11 @@ def test_defaults() -> None:
     assert found.start == "earliest"
     assert found.rows_max == options.ROWS_DEFAULT
     assert found.reports
+
+
+def test_kafka_is_left_to_sparks_own_connector() -> None:
+    with pytest.raises(Unsupported, match=r"use format\('kafka'\), or `penstock pipeline run`"):
+        options.parse(LEAST | {"url": "kafka://h1"})
 
 
 def test_names_come_in_any_case_as_spark_gives_them() -> None:

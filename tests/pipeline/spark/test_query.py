@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import threading
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from deltalake import DeltaTable
 from penstock.client.client import connect
 from penstock.gateway.samples import from_csv
 from penstock.pipeline import operations
+from penstock.pipeline.ledger import Ledger, identity_of
 from penstock.pipeline.refusals import (
     CheckpointBehind,
     CheckpointForeign,
@@ -199,6 +201,33 @@ def test_a_lost_a_foreign_and_an_old_checkpoint_are_refused_and_resume_goes_on(
     assert operations.counted(lane.pipeline).stored == 175
 
 
+def test_an_epoch_that_a_copy_knows_nothing_of_is_not_used_again(
+    spark: Any, lane: SparkLane, tmp_path: Path
+) -> None:
+    world.post(lane.url, lane.topic, readings(10), 2)
+    lane.run_on(spark)
+    places = (lane.checkpoint, tmp_path / "warehouse")
+    for each in places:
+        shutil.copytree(each, each.with_name(f"{each.name}.copy"))
+    shutil.rmtree(lane.checkpoint)
+    operations.resume(lane.pipeline)
+    world.post(lane.url, lane.topic, [b"a", b"b"], 2)
+    assert lane.run_on(spark).quarantined == 2
+    used = Ledger(lane.checkpoint, identity_of(lane.pipeline), is_locked=False).epoch
+    for each in places:
+        shutil.rmtree(each)
+        each.with_name(f"{each.name}.copy").rename(each)
+    world.post(lane.url, lane.topic, [b"c"], 2)
+    operations.resume(lane.pipeline)
+    assert lane.run_on(spark).quarantined == 3
+    found = sorted(body for body, _ in lane.messages(lane.pipeline.quarantine))
+    assert found == [b"a", b"a", b"b", b"b", b"c"]
+    epoch = Ledger(lane.checkpoint, identity_of(lane.pipeline), is_locked=False).epoch
+    assert epoch > used
+    assert (lane.checkpoint / "spark" / str(epoch) / "offsets" / "0").exists()
+    whole(lane, 10)
+
+
 def test_the_real_file_ends_as_the_contract_says(spark: Any, lane: SparkLane) -> None:
     text = lane.file.read_text(encoding="utf-8").replace(f"= {BATCH}", "= 2000")
     lane.file.write_text(text, encoding="utf-8")
@@ -229,7 +258,7 @@ from penstock.pipeline.datasets.pms import DATASET as PMS
 def rows(good):
     place = Path(__file__).parent / "tried"
     place.mkdir(exist_ok=True)
-    if len(list(place.iterdir())) < 2:
+    if len(good) and len(list(place.iterdir())) < 2:
         (place / secrets.token_hex(4)).touch()
         raise RuntimeError("this attempt fails")
     return PMS.rows(good)
@@ -306,6 +335,58 @@ def test_what_ended_a_batch_is_told_as_it_is_or_as_spark_says_it(lane: SparkLane
         opened.failed = ValueError("x\npenstock.vocabulary.errors.ReaderFenced: a newer run")
         with pytest.raises(QueryFailed, match="ReaderFenced: a newer run"):
             opened.check()
+
+
+def test_spark_is_told_of_a_failed_batch_in_a_word(
+    lane: SparkLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's pattern over the trace overflows its stack, and Java prints that."""
+
+    def fail(*_: Any) -> None:
+        raise CountsDiffer("long " * 10_000)
+
+    with running.opened([lane.pipeline]) as (opened,):
+        monkeypatch.setattr(opened, "process", fail)
+        with pytest.raises(query.Failed, match="batch 3 of 'pms' failed") as raised:
+            opened._on_batch(None, 3)
+        assert len("".join(traceback.format_exception(raised.value))) < 2000
+        with pytest.raises(CountsDiffer):
+            opened.check()
+
+
+def test_a_stop_that_waited_for_a_batch_knows_that_it_is_done(
+    lane: SparkLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it ends the query before Spark has committed that batch."""
+    known: list[int] = []
+    with running.opened([lane.pipeline]) as (opened,):
+
+        class Guard:
+            def __enter__(self) -> None:
+                known.append(opened._done)
+
+            def __exit__(self, *_: object) -> None:
+                known.append(opened._done)
+
+        monkeypatch.setattr(opened, "process", lambda *_: None)
+        monkeypatch.setattr(opened, "_guard", Guard())
+        opened._on_batch(None, 3)
+    assert known == [-1, 3]
+
+
+def test_a_batch_that_does_not_end_is_broken_off_and_left_to_the_next_run(
+    lane: SparkLane, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(query, "STOP_S_MAX", 0.01)
+    with running.opened([lane.pipeline]) as (opened,):
+        stopped: list[str] = []
+        opened.query = SimpleNamespace(isActive=False, stop=lambda: stopped.append("query"))
+        with opened._guard:
+            opened.stop()
+        opened.failed = InterruptedError("the batch")
+        opened.check()
+    assert stopped == ["query"]
+    assert "the next run does it again" in caplog.text
 
 
 def test_a_query_whose_python_came_up_too_late_is_to_start_again_and_no_other(

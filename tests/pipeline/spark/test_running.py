@@ -13,13 +13,19 @@ import pytest
 
 from penstock.client.client import connect
 from penstock.gateway.samples import from_json
+from penstock.pipeline import operations
 from penstock.pipeline.flow import ensure_topic
-from penstock.pipeline.refusals import PipelineRunning, TableLocked
+from penstock.pipeline.refusals import (
+    BadPipelineFile,
+    CheckpointMissing,
+    PipelineRunning,
+    TableLocked,
+)
 from penstock.pipeline.repositories.choose import open_repository
 from penstock.pipeline.repositories.files import read_file as read_rows
 from penstock.pipeline.settings import Pipeline, read_file
-from penstock.pipeline.spark import running
-from penstock.pipeline.spark.refusals import JarsMissing, JavaMissing
+from penstock.pipeline.spark import kafka_link, running
+from penstock.pipeline.spark.refusals import JarsMissing, JavaMissing, QueryFailed
 from penstock.vocabulary.errors import Unavailable, Unsupported
 from penstock.vocabulary.message import Message
 from tests.pipeline.lane import Lane, readings
@@ -79,19 +85,38 @@ def test_another_run_is_told(lane: Lane) -> None:
         _run(pipeline)
 
 
-def test_a_broker_that_is_not_there_is_told(lane: Lane) -> None:
-    pipeline = _pipeline(lane)._replace(url="penstock://127.0.0.1:9")
+def test_a_run_that_is_refused_leaves_the_reader_where_it_is(lane: Lane) -> None:
+    lane.run()
+    operations.resume(lane.pipeline)
+    lane.post(readings(2, 3))
+    lane.run()  # in process: the ledger knows a batch of this epoch, and Spark's checkpoint none
+    with pytest.raises(CheckpointMissing), running.opened([_pipeline(lane)]):
+        pass
+
+    async def lag() -> int | None:
+        async with connect(lane.url) as client:
+            return (await operations.status(_pipeline(lane), client)).lag
+
+    assert asyncio.run(lag()) == 0, "it was moved back to the beginning of the epoch"
+
+
+@pytest.mark.parametrize("scheme", ["penstock", "kafka"])
+def test_a_broker_that_is_not_there_is_told(
+    lane: Lane, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_link, "ASK_S", 1.0)
+    pipeline = _pipeline(lane)._replace(url=f"{scheme}://127.0.0.1:9")
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:9"):
         _run(pipeline)
+    assert not Path(pipeline.folders()[0]).exists(), "no table is made for it"
 
 
 def test_the_writer_of_spark_writes_delta_tables_only(lane: Lane) -> None:
     _pipeline(lane, 'writer = "spark"\n')
     text = lane.file.read_text(encoding="utf-8").replace("delta:", "parquet:")
     lane.file.write_text(text, encoding="utf-8")
-    (found,) = read_file(str(lane.file)).pipelines.values()
-    with pytest.raises(Unsupported, match='writer = "spark", which writes delta: tables'):
-        _run(found)
+    with pytest.raises(BadPipelineFile, match="key writer: Spark writes delta: tables, not 'parq"):
+        read_file(str(lane.file))
 
 
 @pytest.mark.parametrize(
@@ -222,6 +247,9 @@ class Late:
     def check(self) -> None:
         assert self.starts > self.late
 
+    def ask_to_stop(self) -> None:
+        pass
+
     def stop(self) -> None:
         assert not self.is_active
 
@@ -245,3 +273,45 @@ def test_queries_that_start_again_wait_for_their_turn_too(
     running.run([_pipeline(lane)], {}, threading.Event(), show=show, started="session")
     assert [each.starts for each in lanes] == [at % 4 + 1 for at in range(9)]
     assert most == running.STARTING_MAX
+
+
+class Stopped(Late):
+    """A query that goes on until it is stopped, and tells in which order it is told what."""
+
+    def __init__(self, name: str, told: list[str], *, fails: bool = False) -> None:
+        super().__init__(0)
+        self.name = name
+        self.told = told
+        self.fails = fails
+
+    def poll(self) -> None:
+        pass
+
+    def ask_to_stop(self) -> None:
+        self.told.append(f"ask {self.name}")
+
+    def stop(self) -> None:
+        self.told.append(f"stop {self.name}")
+        self.is_active = False
+        if self.fails:
+            raise QueryFailed(f"{self.name} does not stop")
+
+
+def test_all_are_asked_to_stop_before_one_is_waited_for_and_none_is_forgotten(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    lanes = [Stopped("a", told), Stopped("b", told, fails=True), Stopped("c", told)]
+
+    @contextmanager
+    def opened(_pipelines: Sequence[Pipeline], _at: Any) -> Iterator[Sequence[Stopped]]:
+        yield lanes
+
+    monkeypatch.setattr(running, "opened", opened)
+    monkeypatch.setattr(running, "POLL_S", 0.001)
+    stopping = threading.Event()
+    with pytest.raises(QueryFailed, match="b does not stop"):
+        running.run(
+            [_pipeline(lane)], {}, stopping, show=lambda _: stopping.set(), started="session"
+        )
+    assert told == ["ask a", "ask b", "ask c", "stop a", "stop b", "stop c"]

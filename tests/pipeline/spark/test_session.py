@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.spark import session
+from penstock.pipeline.spark import launching, session
 from penstock.pipeline.spark.refusals import JarsMissing, JavaMissing, SessionFailed
 
 
@@ -68,13 +68,25 @@ def test_the_file_wins_over_our_defaults() -> None:
     assert found["spark.sql.session.timeZone"] == "UTC"
 
 
-def test_own_jars_replace_those_of_the_cache(
+def test_own_jars_are_added_to_those_of_the_cache_or_replace_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
-    found = session.settings({"jars": "mine.jar"}, [session.DELTA])
-    assert found["spark.jars"] == "mine.jar"
+    mine, delta = tmp_path / "mine.jar", tmp_path / "delta-spark_2.13-9.jar"
+    with pytest.raises(JarsMissing, match=r"mine\.jar, which \[spark\] names in spark\.jars"):
+        session.settings({"jars": str(mine)}, [session.DELTA])
+    mine.touch()
+    delta.touch()
+    with pytest.raises(JarsMissing, match="the jars spark-delta are not in"):
+        session.settings({"jars": str(mine)}, [session.DELTA])
+    found = session.settings({"jars": f"{mine}, {delta}"}, [session.DELTA])
+    assert found["spark.jars"] == f"{mine},{delta}"
     assert re.match("io.delta", found["spark.sql.extensions"])
+    cached = tmp_path / "servers" / session.DELTA / "current"
+    cached.mkdir(parents=True)
+    (cached / "delta-spark_2.13-4.jar").touch()
+    found = session.settings({"jars": str(mine)}, [session.DELTA])
+    assert found["spark.jars"] == f"{mine},{cached / 'delta-spark_2.13-4.jar'}"
 
 
 @pytest.mark.parametrize(
@@ -106,6 +118,7 @@ def test_a_session_that_does_not_start_is_one_error(
         raise RuntimeError("no port\nand much more")
 
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", fail)
+    monkeypatch.setattr(launching, "is_launched", lambda: True)
     with pytest.raises(SessionFailed, match=said):
         session.start(given)
 

@@ -11,9 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, DayTimeIntervalType, IntegerType, StructType
 
 from penstock.client.client import connect
-from penstock.pipeline.spark.source import ROWS_PER_TASK_MIN, PenstockSource, cut
+from penstock.pipeline.spark.source import PenstockSource
 from penstock.vocabulary.errors import InvalidArgument, Unsupported
-from penstock.vocabulary.reading import PlannedRange
 from tests.pipeline.lane import readings
 from tests.pipeline.spark import world
 from tests.servers.fixtures import unique
@@ -23,7 +22,7 @@ WAIT_S = 300
 
 def _stream(spark: Any, url: str, topic: str, **options: str) -> Any:
     given = {"url": url, "topic": topic, "subscription": "s"} | options
-    return spark.readStream.format("penstock").options(**given).load()
+    return world.patiently(spark.readStream.format("penstock").options(**given).load)
 
 
 def _drain(frame: Any, folder: Path, into: list[Any], *, fails_at: int = -1) -> Any:
@@ -35,29 +34,23 @@ def _drain(frame: Any, folder: Path, into: list[Any], *, fails_at: int = -1) -> 
         if number == fails_at:
             raise RuntimeError("the sink fails here")
 
-    query = (
+    writer = (
         frame.writeStream.foreachBatch(take)
         .option("checkpointLocation", str(folder))
         .trigger(availableNow=True)
-        .start()
     )
-    try:
-        query.awaitTermination(WAIT_S)
-    except PySparkException:
-        if fails_at < 0:
-            raise
-    return query
+    started: list[Any] = []
 
+    def run() -> None:
+        started.append(writer.start())
+        assert started[-1].awaitTermination(WAIT_S)
 
-def test_a_range_is_cut_for_the_tasks_asked_for() -> None:
-    ranges = [PlannedRange(0, 0, 30_000), PlannedRange(1, 5, 15)]
-    assert cut(ranges, 1) == ranges
-    found = cut(ranges, 4)
-    assert [each for each in found if each.partition == 1] == [ranges[1]]
-    assert found[0] == PlannedRange(0, 0, 7503)
-    assert sum(each.end - each.start for each in found) == 30_010
-    assert len(cut([PlannedRange(0, 0, 10)], 8)) == 1, "not below ROWS_PER_TASK_MIN"
-    assert ROWS_PER_TASK_MIN > 10
+    if fails_at < 0:
+        world.patiently(run)
+    else:
+        with pytest.raises(PySparkException, match="the sink fails here"):
+            world.patiently(run)
+    return started[-1]
 
 
 def test_a_query_is_a_reader(spark: Any, served: str, tmp_path: Path) -> None:
@@ -112,7 +105,8 @@ def test_a_schema_reads_its_columns_from_json(spark: Any, served: str, tmp_path:
     world.post(served, topic, [*given, b"nonsense"], 2)
     schema = "name string, amount double, at timestamp, _offset bigint, _corrupt_record string"
     options = {"url": served, "topic": topic}
-    rows = spark.read.format("penstock").options(**options).schema(schema).load().collect()
+    reading = spark.read.format("penstock").options(**options).schema(schema)
+    rows = world.patiently(lambda: reading.load().collect())
     (bad,) = [row for row in rows if row["_corrupt_record"] is not None]
     assert (bad["name"], bad["_corrupt_record"]) == (None, "nonsense")
     good = {row["name"]: row for row in rows if row is not bad}
@@ -121,8 +115,8 @@ def test_a_schema_reads_its_columns_from_json(spark: Any, served: str, tmp_path:
 
     seen: list[Any] = []
     stream = spark.readStream.format("penstock").schema(StructType().add("amount", "double"))
-    stream = stream.options(**options, subscription="s", mode="DROPMALFORMED").load()
-    _drain(stream, tmp_path / "ck", seen)
+    stream = stream.options(**options, subscription="s", mode="DROPMALFORMED")
+    _drain(world.patiently(stream.load), tmp_path / "ck", seen)
     assert sorted(row[0] for _, part in seen for row in part) == [float(at) for at in range(20)]
 
 
@@ -161,15 +155,26 @@ def test_a_start_that_a_batch_read_would_ignore_is_refused(
         source.reader(source.schema()).partitions()
 
 
+def test_ranges_alone_are_what_there_is_to_read(spark: Any, served: str) -> None:
+    topic = unique("ranges")
+    world.post(served, topic, [b"x"] * 7)
+    given = {"url": served, "topic": topic, "emit": "ranges"}
+    reading = spark.read.format("penstock").options(**given, startingOffsets='{"0": 3}')
+    rows = world.patiently(lambda: reading.load().collect())
+    assert [tuple(row) for row in rows] == [(0, 3, 7)]
+
+
 def test_a_batch_read_looks_and_leaves_no_trace(spark: Any, served: str) -> None:
     topic = unique("orders")
     world.post(served, topic, [b"%d" % at for at in range(30)], 2)
     given = {"url": served, "topic": topic}
-    frame = spark.read.format("penstock").options(**given, columns="body").load()
+    reading = spark.read.format("penstock").options(**given, columns="body")
+    frame = world.patiently(reading.load)
     assert frame.columns == ["body"]
-    assert sorted(int(row.body) for row in frame.collect()) == list(range(30))
-    part = spark.read.format("penstock").options(**given, startingOffsets='{"0": 3}').load()
-    rows = part.filter("partition = 0").select("offset").collect()
+    assert sorted(int(row.body) for row in world.patiently(frame.collect)) == list(range(30))
+    reading = spark.read.format("penstock").options(**given, startingOffsets='{"0": 3}')
+    part = world.patiently(reading.load).filter("partition = 0").select("offset")
+    rows = world.patiently(part.collect)
     assert min(row.offset for row in rows) == 3
 
     async def steps() -> list[Any]:
@@ -196,5 +201,6 @@ def test_a_wrong_option_is_said_in_our_words(
 
 def test_a_broker_that_is_not_there_is_said_in_our_words(spark: Any) -> None:
     given = {"url": "penstock://127.0.0.1:9", "topic": "orders"}
+    reading = spark.read.format("penstock").options(**given)
     with pytest.raises(PySparkException, match=r"127\.0\.0\.1:9"):
-        spark.read.format("penstock").options(**given).load().collect()
+        world.patiently(lambda: reading.load().collect())

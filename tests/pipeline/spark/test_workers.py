@@ -14,6 +14,7 @@ from penstock.pipeline.repositories.files import read_file
 from penstock.pipeline.repositories.port import WriteId
 from penstock.pipeline.spark import joining, workers
 from penstock.pipeline.spark.connecting import close_all
+from penstock.vocabulary.reading import PlannedRange
 from tests.pipeline.lane import Lane, readings
 
 PMS = finding.find("pms")
@@ -104,8 +105,8 @@ def test_rows_come_back_when_they_are_published_onward(lane: Lane) -> None:
 
 def test_what_spark_calls_can_be_sent_to_a_worker(lane: Lane) -> None:
     lane.post(readings(5))
-    sent = pickle.loads(pickle.dumps(partial(workers.work_row, _plan(lane), _place(lane))))
-    found = workers.decode(sent({"partition": 0, "start": 0, "end": 5}))
+    sent = pickle.loads(pickle.dumps(partial(workers.work_planned, _plan(lane), _place(lane))))
+    found = workers.decode(sent(PlannedRange(0, 0, 5)))
     assert (found.partition, found.start, found.end, found.read) == (0, 0, 5, 5)
 
 

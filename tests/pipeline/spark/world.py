@@ -5,17 +5,17 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 from pyspark import SparkContext, java_gateway
 
 from penstock.client.client import connect
 from penstock.pipeline.flow import ensure_topic
-from penstock.pipeline.spark import session
+from penstock.pipeline.spark import query, session
 from penstock.pipeline.spark.refusals import SessionFailed
 from penstock.vocabulary.message import Message
 
@@ -29,7 +29,8 @@ OPTIONS = {
     "spark.driver.extraJavaOptions": SHORT_LIVED,
     "spark.sql.shuffle.partitions": "1",
 }
-WAIT_S = 60.0
+WAIT_S = 180.0
+T = TypeVar("T")
 SERVE = """
 import asyncio, sys
 from pathlib import Path
@@ -146,6 +147,20 @@ def lag(url: str, topic: str, name: str) -> int:
             return int(found["waiting"])
 
     return asyncio.run(steps())
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """What a call returns; tried again, as a pipeline does, when Spark's Python came up too late.
+
+    Spark gives it ten seconds.
+    """
+    for _ in range(query.REVIVALS_MAX):
+        try:
+            return call()
+        except Exception as error:
+            if query.NOT_UP not in str(error):
+                raise
+    return call()
 
 
 def until(condition: Any, what: str) -> None:

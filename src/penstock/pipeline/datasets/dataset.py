@@ -3,7 +3,8 @@
 A module that holds one as `DATASET` is all it takes to add a kind of reading.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,7 @@ from penstock.pipeline.datasets import table
 from penstock.pipeline.datasets.events import Finding, as_events
 from penstock.pipeline.datasets.shape import Shape
 from penstock.pipeline.datasets.validate import Validated, Validator
+from penstock.pipeline.refusals import DatasetFailed
 
 
 class NoLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,7 +71,7 @@ class Dataset:
 
     @cached_property
     def _validator(self) -> Validator:
-        return Validator(self.shape)
+        return Validator(self.shape, self.csv)
 
     def validate(self, raw: pa.RecordBatch, *, ranges: bool = True) -> Validated:
         """Splits messages into typed rows and refused ones; see `Validated`."""
@@ -78,8 +80,20 @@ class Dataset:
     def analyse(self, good: pa.RecordBatch, limits: Any = None) -> pa.RecordBatch:
         """The events of valid rows, each row looked at alone."""
         limits = self.limits() if limits is None else limits
-        return as_events(good, self.device, self.pack, self.find(good, limits))
+        with self._running("find"):
+            return as_events(good, self.device, self.pack, self.find(good, limits))
 
     def transform(self, good: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of the table, one for each valid message, in the same order."""
-        return table.plain(self.schema, self.rows(good) | table.common(good))
+        with self._running("rows"):
+            return table.plain(self.schema, self.rows(good) | table.common(good))
+
+    @contextmanager
+    def _running(self, function: str) -> Iterator[None]:
+        """Whatever goes wrong in a function of the dataset names both."""
+        try:
+            yield
+        except Exception as error:
+            raise DatasetFailed(
+                f"`{function}` of dataset {self.name!r} failed with {error!r}"
+            ) from error

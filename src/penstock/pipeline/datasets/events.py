@@ -76,7 +76,14 @@ def as_events(
     good: pa.RecordBatch, device: str, pack: str | None, findings: Iterable[Finding]
 ) -> pa.RecordBatch:
     """The findings as events, in the order of the rows, then of the rules."""
-    parts = [_events(good, device, pack, each) for each in findings if len(each.rows)]
+    parts = []
+    for each in findings:
+        number, id, _ = each.rule
+        assert CONFLICT.number < number < RULE_COUNT_MAX, (
+            f"rule {id!r} has the number {number}: they are 2 to {RULE_COUNT_MAX - 1}"
+        )
+        if len(each.rows):
+            parts.append(_events(good, device, pack, each))
     if not parts:
         return pa.RecordBatch.from_pylist([], EVENTS)
     table = pa.Table.from_batches(parts)

@@ -7,6 +7,8 @@ more decimals than int64 can carry go through `decimal`: slower, the same result
 
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
+from functools import cached_property
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +25,35 @@ PRODUCT_MAX: Final = float(2**62)
 _CONTEXT: Final = Context(prec=700, rounding=ROUND_HALF_UP)
 """Digits enough for sums and products of doubles up to 1e100: nothing is rounded twice."""
 _UNIT: Final = Decimal(1).scaleb(-DECIMALS)
+
+
+class Decimals:
+    """Readings, a row for each message: what several results need of them is worked out once."""
+
+    def __init__(self, values: Numbers) -> None:
+        self.values = values if values.ndim > 1 else values.reshape(-1, 1)
+        self._scaled: dict[int, tuple[Numbers, Numbers]] = {}
+
+    @cached_property
+    def ends(self) -> tuple[Numbers, Numbers]:
+        """The least and the greatest of each row."""
+        return ends(self.values)
+
+    @cached_property
+    def size(self) -> float:
+        """The sum of no row is larger than this, in either direction."""
+        low, high = self.values.min(initial=0.0), self.values.max(initial=0.0)
+        return float(max(-low, high)) * self.values.shape[1]
+
+    def scaled(self, scale: int = SCALE) -> tuple[Numbers, Numbers]:
+        """Each value times `scale` as int64, and which of them are exactly that."""
+        if scale not in self._scaled:
+            self._scaled[scale] = _scaled(self.values, scale)
+        return self._scaled[scale]
+
+
+def _decimals(values: "Numbers | Decimals") -> Decimals:
+    return values if isinstance(values, Decimals) else Decimals(values)
 
 
 # numpy is slow along rows as short as these; the three below are several times as fast.
@@ -43,8 +74,7 @@ def _all(is_so: Numbers) -> Numbers:
     return np.ones(len(is_so), np.bool_) if is_so.all() else np.all(is_so, axis=1)
 
 
-def scaled(values: Numbers, scale: int = SCALE) -> tuple[Numbers, Numbers]:
-    """Each value times `scale` as int64, and which of them are exactly that."""
+def _scaled(values: Numbers, scale: int) -> tuple[Numbers, Numbers]:
     whole = np.rint(values * scale)
     # A quotient of two exact doubles is rounded correctly: it is the double nearest the decimal.
     is_exact = whole / scale == values
@@ -68,44 +98,48 @@ def divided(whole: Numbers, step: int) -> Numbers:
     return np.where(whole < 0, -size, size)
 
 
-def product(*factors: Numbers) -> Numbers:
+def product(left: Numbers | Decimals, right: Numbers | Decimals) -> Numbers:
     """The products of columns of equal length."""
     return _exact(
-        [each.reshape(-1, 1) for each in factors],
+        [_decimals(left), _decimals(right)],
         lambda parts, scale: rounded(parts[0][:, 0] * parts[1][:, 0], scale * scale),
         lambda parts: parts[0][0] * parts[1][0],
         lambda parts: np.abs(parts[0][:, 0] * parts[1][:, 0]),
     )
 
 
-def total(cells: Numbers) -> Numbers:
+def total(cells: Numbers | Decimals) -> Numbers:
     """The sum of each row."""
     return _exact(
-        [cells],
+        [_decimals(cells)],
         lambda parts, scale: rounded(_sums(parts[0]), scale),
         lambda parts: sum(parts[0], Decimal(0)),
         lambda parts: _sums(np.abs(parts[0])),
     )
 
 
-def total_times(cells: Numbers, factor: Numbers) -> Numbers:
+def total_times(cells: Numbers | Decimals, factor: Numbers | Decimals) -> Numbers:
     """The sum of each row times a factor: rounded once, not after the sum."""
     return _exact(
-        [cells, factor.reshape(-1, 1)],
+        [_decimals(cells), _decimals(factor)],
         lambda parts, scale: rounded(_sums(parts[0]) * parts[1][:, 0], scale * scale),
         lambda parts: sum(parts[0], Decimal(0)) * parts[1][0],
         lambda parts: _sums(np.abs(parts[0])) * np.abs(parts[1][:, 0]),
     )
 
 
-def over_least(cells: Numbers) -> Numbers:
+def over_least(cells: Numbers | Decimals) -> Numbers:
     """How far each cell is above the least of its row, in whole thousandths, as int32."""
-    whole, is_exact = scaled(cells)
-    low, _ = ends(whole)
-    found = divided(whole - low[:, None], SCALE // 1000)
+    cells = _decimals(cells)
+    whole, is_exact = cells.scaled()
+    low, _ = Decimals(cells.ends[0]).scaled()
+    step = SCALE // 1000
+    found = whole - low
+    found += step // 2
+    found //= step
     with localcontext(_CONTEXT):
         for row in np.flatnonzero(~_all(is_exact)).tolist():
-            values = [Decimal(repr(each)) for each in cells[row].tolist()]
+            values = [Decimal(repr(each)) for each in cells.values[row].tolist()]
             least = min(values)
             found[row] = [int(((each - least) * 1000).quantize(Decimal(1))) for each in values]
     return found.astype(np.int32)
@@ -117,21 +151,25 @@ def nearest(values: Numbers) -> Numbers:
 
 
 def _exact(
-    parts: list[Numbers],
+    parts: list[Decimals],
     whole: Callable[[list[Numbers], int], Numbers],
     decimal: Callable[[list[list[Decimal]]], Decimal],
     size: Callable[[list[Numbers]], Numbers],
 ) -> Numbers:
     """The first way that is exact for each row: int64 of either scale, else decimal."""
-    count = len(parts[0])
+    count = len(parts[0].values)
     found = np.zeros(count)
     left = np.arange(count)
-    largest = size(parts)
+    most = prod(each.size for each in parts)
     for scale in (SCALE, FINE):
-        chosen = parts if len(left) == count else [each[left] for each in parts]
-        pairs = [scaled(each, scale) for each in chosen]
+        is_first = len(left) == count
+        pairs = [
+            each.scaled(scale) if is_first else _scaled(each.values[left], scale) for each in parts
+        ]
         is_exact = np.logical_and.reduce([_all(each) for _, each in pairs])
-        is_exact &= largest[left] * float(scale) ** len(parts) < PRODUCT_MAX
+        if not most * float(scale) ** len(parts) < PRODUCT_MAX:
+            sizes = size([each.values[left] for each in parts])
+            is_exact &= sizes * float(scale) ** len(parts) < PRODUCT_MAX
         values = whole([each for each, _ in pairs], scale)
         if is_exact.all():
             found[left] = values
@@ -140,6 +178,8 @@ def _exact(
         left = left[~is_exact]
     with localcontext(_CONTEXT):
         for row in left.tolist():
-            numbers = [[Decimal(repr(value)) for value in each[row].tolist()] for each in parts]
+            numbers = [
+                [Decimal(repr(value)) for value in each.values[row].tolist()] for each in parts
+            ]
             found[row] = float(decimal(numbers).quantize(_UNIT))
     return found + 0.0

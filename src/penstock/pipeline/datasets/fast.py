@@ -9,17 +9,15 @@ judge: `is_sure` is never true for a body the judge refuses.
 """
 
 import json
-import threading
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-import duckdb
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.pipeline.datasets import moments
+from penstock.pipeline.datasets import ducks, moments
 from penstock.pipeline.datasets.shape import (
     LIST_COUNT_MAX,
     WHOLE_MAX,
@@ -44,7 +42,6 @@ PIECE_BYTES: Final = 128 * 1024
 MARKS: Final = ':",\\us'
 """Bytes that are counted; `u` and `s` are in `true` and `false`, a backslash is never expected."""
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
-_local: Final = threading.local()
 _TEXT: Final = msgspec.json.Decoder(str)
 _WHOLE: Final = msgspec.json.Decoder(int)
 _WHOLES: Final = msgspec.json.Decoder(list[int])
@@ -121,23 +118,12 @@ def _is_utf8(body: bytes) -> bool:
 
 
 def _duck(shape: Shape, texts: pa.StringArray) -> pa.StructArray:
-    connection = getattr(_local, "connection", None)
-    if connection is None:
-        connection = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "512MB"})
-        _local.connection = connection
     bodies = pa.table({"body": texts})
-    relation = connection.from_arrow(bodies)
-    found = relation.project(f"try(from_json(body, '{_query(shape)}')) as body")
-    column = found.to_arrow_table().column(0)
+    with ducks.borrowed() as connection:
+        relation = connection.from_arrow(bodies)
+        found = relation.project(f"try(from_json(body, '{_query(shape)}')) as body")
+        column = found.to_arrow_table().column(0)
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def forget() -> None:
-    """Drops the parser of this thread, of which nobody knows what a failure left behind."""
-    connection = getattr(_local, "connection", None)
-    _local.connection = None
-    if connection is not None:
-        connection.close()
 
 
 @cache

@@ -85,14 +85,20 @@ class FeatureView:
         return self.features
 
     def _take(self, body: bytes | None) -> None:
-        try:
-            self.features = msgspec.json.decode(body or b"", type=Features)
-        except msgspec.MsgspecError as error:
-            log.warning("a message of %s is no list of features: %s", TOPIC, error)
+        self.features = said(body, self.features)
+
+    async def prepare(self) -> None:
+        """Sees to it that the topic is there and keeps its last message, whoever made it."""
+        settings = _settings(self._client.capabilities)
+        if await ensure_topic(self._client, TOPIC, 1, **settings) or "keep_last" not in settings:
+            return
+        policy = (await self._client.describe_topic(TOPIC)).get("policy", {})
+        if not policy.get("keep_last"):
+            await self._client.alter_topic(TOPIC, **settings)
 
     async def publish(self, features: Features) -> None:
         """Makes these the active features; durable when it returns."""
-        await ensure_topic(self._client, TOPIC, 1, **_settings(self._client.capabilities))
+        await self.prepare()
         body = msgspec.json.encode(features)
         await self._client.publish(
             TOPIC, body, key=NAME, headers={"content-type": "application/json"}
@@ -134,6 +140,8 @@ class FeatureView:
                 if not is_told:
                     log.warning("features cannot be followed just now: %s", error)
                 is_told = True
+            except Exception:
+                log.exception("features cannot be followed just now")
             self._is_ready.set()
             await asyncio.sleep(FOLLOW_S)
 
@@ -160,6 +168,15 @@ class FeatureView:
         self._take(message.body)
         message.ack()
         log.info("features are now %s", msgspec.to_builtins(self.features))
+
+
+def said(body: bytes | None, before: Features) -> Features:
+    """The features that a message says; those before it when it is no list of features."""
+    try:
+        return msgspec.json.decode(body or b"", type=Features)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        log.warning("a message of %s is no list of features: %s", TOPIC, error)
+        return before
 
 
 def _settings(can: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from xxhash import xxh3_64_hexdigest
 
 from penstock.pipeline.datasets.dataset import Dataset
-from penstock.pipeline.datasets.events import CONFLICT, RULE_COUNT_MAX
+from penstock.pipeline.datasets.trying import wrong_with
 from penstock.vocabulary.errors import InvalidArgument
 
 BUILT_IN: Final = ("pms", "mppt", "inverter")
@@ -34,11 +34,11 @@ def find(name: str) -> Dataset:
     if name in BUILT_IN:
         return _checked(import_module(f"penstock.pipeline.datasets.{name}"), name)
     if name.endswith(".py"):
-        return _checked(_from_file(name), name)
+        return _tried(_checked(_from_file(name), name), name)
     for point in entry_points(group=GROUP, name=name):
-        return _checked(_loaded(point.load, name), f"entry point {name}")
+        return _tried(_checked(_loaded(point.load, name), f"entry point {name}"), name)
     if "." in name:
-        return _checked(_loaded(partial(import_module, name), name), name)
+        return _tried(_checked(_loaded(partial(import_module, name), name), name), name)
     known = [*BUILT_IN, *(point.name for point in entry_points(group=GROUP))]
     close = get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
@@ -92,5 +92,11 @@ def _checked(found: Any, where: str) -> Dataset:
         raise InvalidArgument(
             f"dataset {dataset.name!r} of {where}: a name has lower case letters, digits and _"
         )
-    assert CONFLICT.number < RULE_COUNT_MAX
+    return dataset
+
+
+def _tried(dataset: Dataset, where: str) -> Dataset:
+    wrong = wrong_with(dataset)
+    if wrong is not None:
+        raise InvalidArgument(f"dataset {dataset.name!r} of {where} cannot be used: {wrong}")
     return dataset

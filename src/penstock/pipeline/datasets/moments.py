@@ -72,14 +72,24 @@ def parse_all(texts: pa.StringArray, quotes: int = 0) -> tuple[Numbers, Numbers,
         if not HEAD < length <= HEAD + 12:
             continue
         rows = np.flatnonzero(lengths == length)
-        chars = data[(ends[rows] + quotes)[:, None] + np.arange(length)]
+        chars = _columns(data, ends, rows, length, quotes)
         for is_utc in (True, False):
-            chosen = (chars[:, -1] == ord("Z")) == is_utc
+            chosen = (chars[-1] == ord("Z")) == is_utc
             if chosen.any():
-                found = _same_form(chars if chosen.all() else chars[chosen], is_utc=is_utc)
+                found = _same_form(chars if chosen.all() else chars[:, chosen], is_utc=is_utc)
                 at = rows if chosen.all() else rows[chosen]
                 us[at], offsets[at], is_good[at] = found
     return us, offsets, is_good
+
+
+def _columns(data: Numbers, ends: Numbers, rows: Numbers, length: int, quotes: int) -> Numbers:
+    """The characters of texts of one length: the first ones of all, the second ones, and so on."""
+    if len(rows) == len(ends) - 1:  # then all of them follow each other
+        texts = data[int(ends[0]) : int(ends[-1])].reshape(len(rows), length + 2 * quotes)
+        texts = texts[:, quotes : quotes + length]
+    else:
+        texts = data[(ends[rows] + quotes)[:, None] + np.arange(length)]
+    return np.ascontiguousarray(texts.T)
 
 
 def zones(offsets: Numbers) -> pa.StringArray:
@@ -102,32 +112,32 @@ def _parts(texts: pa.StringArray) -> tuple[Numbers, Numbers]:
 
 
 def _same_form(chars: Numbers, *, is_utc: bool) -> tuple[Numbers, Numbers, Numbers]:
-    """Texts of one length that all end in Z, or none of them does."""
-    count, length = chars.shape
+    """Texts of one length that all end in Z, or none of them does, character by character."""
+    length, count = chars.shape
     tail = 1 if is_utc else 5
     digits = length - HEAD - tail - 1
-    is_good = chars[:, 8] == ord("T")
+    is_good = chars[8] == ord("T")
     if digits == -1:
         digits = 0
     elif digits < 1 or digits > 6:  # noqa: PLR2004 - microseconds
         return np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
     else:
-        is_good &= chars[:, HEAD] == ord(".")
-    numbers = chars.astype(np.int64) - _ZERO
-    columns = [*range(8), *range(9, HEAD), *range(HEAD + 1, HEAD + 1 + digits)]
-    offsets = np.zeros(count, np.int64)
+        is_good &= chars[HEAD] == ord(".")
+    numbers = chars - np.uint8(_ZERO)  # what comes before the zero is far beyond the nine
+    used = [*range(8), *range(9, HEAD), *range(HEAD + 1, HEAD + 1 + digits)]
+    offsets: Numbers = np.zeros(count, np.int32)
     if not is_utc:
-        sign = chars[:, -5]
+        sign = chars[-5]
         is_good &= (sign == ord("+")) | (sign == ord("-"))
-        columns += range(length - 4, length)
+        used += range(length - 4, length)
         minutes = _number(numbers, length - 2, 2)
         offsets = _number(numbers, length - 4, 2) * 60 + minutes
         offsets = np.where(sign == ord("-"), -offsets, offsets)
         is_good &= (minutes < 60) & (offsets >= OFFSET_MIN) & (offsets <= OFFSET_MAX)  # noqa: PLR2004
-    used = numbers[:, columns]
-    is_good &= ((used >= 0) & (used <= 9)).all(axis=1)  # noqa: PLR2004 - digits
+    for at in used:
+        is_good &= numbers[at] <= 9  # noqa: PLR2004 - digits
     us, is_date = _moments(numbers, digits)
-    us -= offsets * 60_000_000
+    us -= offsets.astype(np.int64) * 60_000_000
     return us, offsets, is_good & is_date & (us >= FIRST_US) & (us <= END_US)
 
 
@@ -141,14 +151,16 @@ def _moments(numbers: Numbers, digits: int) -> tuple[Numbers, Numbers]:
     is_good &= (hour <= 23) & (minute <= 59) & (second <= 59)  # noqa: PLR2004 - of a clock
     months = np.where(is_good, (year - 1970) * 12 + month - 1, 0)
     days = months.astype("M8[M]").astype("M8[D]").astype(np.int64) + day - 1
-    seconds = ((days * 24 + hour) * 60 + minute) * 60 + second
-    fraction = _number(numbers, HEAD + 1, digits) * 10 ** (6 - digits) if digits else 0
-    return seconds * 1_000_000 + fraction, is_good
+    us = days * 86_400_000_000
+    us += ((hour * 60 + minute) * 60 + second) * np.int64(1_000_000)
+    if digits:
+        us += _number(numbers, HEAD + 1, digits) * np.int32(10 ** (6 - digits))
+    return us, is_good
 
 
 def _number(numbers: Numbers, at: int, size: int) -> Numbers:
-    value = numbers[:, at].copy()
+    value: Numbers = numbers[at].astype(np.int32)
     for column in range(at + 1, at + size):
         value *= 10
-        value += numbers[:, column]
+        value += numbers[column]
     return value

@@ -150,10 +150,17 @@ def find_currents(good: pa.RecordBatch, limits: Any) -> Iterable[Finding]:
 
 def largest(rule: Rule, lists: pa.Array, path: str, limit: float) -> Finding:
     """A finding about the value farthest from zero in each list, where it is above the limit."""
-    starts = offsets(lists)[:-1]
-    sizes = np.abs(lists.flatten().to_numpy())
-    values = np.maximum.reduceat(sizes, starts) if len(starts) else sizes
-    return fired(rule, values > limit, path, values, limit)
+    ends, values = offsets(lists), lists.flatten().to_numpy()
+    starts, sizes = ends[:-1], np.abs(values)
+    most = np.maximum.reduceat(sizes, starts) if len(starts) else sizes
+    lengths = np.diff(ends)
+    places = np.flatnonzero(sizes == np.repeat(most, lengths))
+    rows = np.repeat(np.arange(len(starts)), lengths)[places]
+    _, first = np.unique(rows, return_index=True)  # of equal ones
+    places = places[first]
+    hits = np.flatnonzero(most > limit)
+    paths = [f"{path}[{at}]" for at in (places - starts)[hits].tolist()]
+    return Finding(rule, hits, paths, values[places][hits].tolist(), limit)
 
 
 DATASET: Final = Dataset(

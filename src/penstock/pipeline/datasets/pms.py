@@ -88,8 +88,8 @@ CURRENT: Final = Rule(5, "current.high", "critical")
 def rows(good: pa.RecordBatch) -> dict[str, pa.Array]:
     """The own columns of the table."""
     count = len(good)
-    cells = table.matrix(good.column("pack.cell.volts"), CELLS)
-    low, high = exact.ends(cells)
+    cells = exact.Decimals(table.matrix(good.column("pack.cell.volts"), CELLS))
+    low, high = cells.ends
     temps = table.matrix(good.column("pack.temp"), 3)
     fet_temps = table.matrix(good.column("pack.fet.temp"), FETS)
     amps = good.column("pack.amps")
@@ -115,7 +115,7 @@ def rows(good: pa.RecordBatch) -> dict[str, pa.Array]:
             table.even(count, CELLS),
             table.struct(
                 {
-                    "volts": pa.array(cells.reshape(-1)),
+                    "volts": pa.array(cells.values.reshape(-1)),
                     "dvcl": pa.array(exact.over_least(cells).reshape(-1)),
                     "open": pa.array(is_open),
                 }

@@ -1,5 +1,6 @@
 """What a batch of messages is before validation: bodies, and what their headers say about them."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -22,6 +23,7 @@ RAW: Final = pa.schema(
 )
 """The columns `validate` takes. `received` is the header `received-at`, else the publish time."""
 CSV: Final = "text/csv"
+_COLUMNS: Final = re.compile(r'; columns="([^"]*)"')
 RECEIVED: Final = "received-at"
 SENDER: Final = "source"
 
@@ -107,3 +109,14 @@ def moment_text(us: int) -> str:
     """The same as text: `2020-02-10T08:00:06.032000Z`."""
     found = EPOCH + timedelta(microseconds=us)
     return found.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def csv_type(columns: Sequence[str], usual: Sequence[str]) -> str:
+    """The content type of a CSV row: with its columns, unless they are in the usual order."""
+    return CSV if list(columns) == list(usual) else f'{CSV}; columns="{",".join(columns)}"'
+
+
+def csv_columns(kind: str, usual: Sequence[str]) -> list[str]:
+    """The columns of a CSV row of this content type."""
+    found = _COLUMNS.search(kind)
+    return found[1].split(",") if found else list(usual)

@@ -66,7 +66,7 @@ class Judge:
         except RecursionError:
             return [Reason("", "json", "nested too deeply")]
         except ValueError as error:
-            return [Reason("", "json", _short(str(error)))]
+            return [Reason("", "json", short(str(error)))]
         walk = _Walk(ranges=ranges)
         walk.group("", self._shape.body, tree)
         for paths in self._shape.equal_lengths:
@@ -77,7 +77,7 @@ class Judge:
         try:
             self._decoder.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            return [Reason("", "json", _short(str(error)))]
+            return [Reason("", "json", short(str(error)))]
         return []
 
 
@@ -101,9 +101,9 @@ class _Walk:
         prefix = f"{path}." if path else ""
         for name, value in tree:
             if name in found:
-                self._wrong(prefix + _short(name), "key.duplicate", value)
+                self._wrong(prefix + short(name), "key.duplicate", value)
             elif name not in group.fields:
-                self._wrong(prefix + _short(name), "key.unknown", value)
+                self._wrong(prefix + short(name), "key.unknown", value)
             found[name] = value
         for name, field in group.fields.items():
             if found.get(name) is None:
@@ -203,16 +203,17 @@ class _Walk:
 
 def _shown(value: Any) -> str:
     if isinstance(value, str):
-        return _short(value)
+        return short(value)
     if isinstance(value, Pairs):
         return "an object"
     try:
-        return _short(json.dumps(value, default=repr))
+        return short(json.dumps(value, default=repr))
     except (RecursionError, ValueError):
         return "a list" if isinstance(value, list) else "a number"
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """A text as a reason shows it."""
     text = text.encode("utf-8", "replace").decode()
     if len(text) <= VALUE_CHARACTERS_MAX:
         return text

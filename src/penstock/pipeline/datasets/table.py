@@ -80,6 +80,8 @@ def common(good: pa.RecordBatch) -> dict[str, pa.Array]:
 
 def plain(schema: pa.Schema, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     """The columns as rows of a table. A column of another type is a mistake of the dataset."""
+    missing = [name for name in schema.names if name not in columns]
+    assert not missing, f"there is no column {', '.join(missing)}"
     arrays = [columns[name] for name in schema.names]
     for name, array in zip(schema.names, arrays, strict=True):
         wanted = schema.field(name).type
@@ -102,24 +104,27 @@ def taken(rows: pa.Table, order: Numbers) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
-def _taken(array: pa.Array, order: Numbers) -> pa.Array:
+def _taken(array: pa.Array, order: Numbers, size: int = 1) -> pa.Array:
+    """The values in another order, `size` of them at a time."""
     kind = array.type
-    if array.null_count:
-        return array.take(pa.array(order))
-    if pa.types.is_struct(kind):
-        parts = [_taken(each, order) for each in array.flatten()]
-        return pa.StructArray.from_arrays(parts, fields=list(kind))
-    if pa.types.is_list(kind):
-        lengths = np.asarray(pc.list_value_length(array))
-        if not len(lengths) or lengths.min() != lengths.max():
-            return array.take(pa.array(order))
-        size = int(lengths[0])
-        inner = (order[:, None] * size + np.arange(size)).reshape(-1)
-        values = _taken(array.flatten(), inner)
-        return pa.ListArray.from_arrays(pa.array(even(len(order), size)), values, type=kind)
-    if pa.types.is_floating(kind) or pa.types.is_integer(kind):
-        return pa.array(array.to_numpy(zero_copy_only=False)[order])
-    return array.take(pa.array(order))
+    if not array.null_count:
+        if pa.types.is_struct(kind):
+            parts = [_taken(each, order, size) for each in array.flatten()]
+            return pa.StructArray.from_arrays(parts, fields=list(kind))
+        if pa.types.is_list(kind) and size == 1:
+            lengths = np.asarray(pc.list_value_length(array))
+            if len(lengths) and 0 < lengths.min() == lengths.max():
+                inner = int(lengths[0])
+                values = _taken(array.flatten(), order, inner)
+                return pa.ListArray.from_arrays(
+                    pa.array(even(len(order), inner)), values, type=kind
+                )
+        is_number = pa.types.is_floating(kind) or pa.types.is_integer(kind)
+        if is_number or (pa.types.is_boolean(kind) and size > 1):
+            values = array.to_numpy(zero_copy_only=False).reshape(-1, size)
+            return pa.array(values.take(order, axis=0).reshape(-1))
+    indexes = order if size == 1 else (order[:, None] * size + np.arange(size)).reshape(-1)
+    return array.take(pa.array(indexes))
 
 
 def hashes(rows: pa.RecordBatch | pa.Table) -> Numbers:
@@ -190,8 +195,13 @@ def _hash_even(columns: list[pa.Array], count: int) -> Numbers:
 def _bytes(array: pa.Array) -> Numbers:
     """Values as rows of bytes of one width; a missing value is like no other."""
     kind = array.type
-    if pa.types.is_string(kind) or pa.types.is_list(kind):
-        texts = array.dictionary_encode() if pa.types.is_string(kind) else _spelled(array)
+    if pa.types.is_decimal(kind):
+        array, kind = array.cast(pa.string()), pa.string()
+    if pa.types.is_date(kind):
+        array = array.cast(pa.int32())
+    is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    if is_text or pa.types.is_list(kind):
+        texts = array.dictionary_encode() if is_text else _spelled(array)
         known = [xxh3_128_digest(repr(text).encode()) for text in texts.dictionary.to_pylist()]
         codes = pc.fill_null(texts.indices, len(known)).to_numpy()
         table = np.frombuffer(b"".join((*known, b"\xff" * HASH_BYTES)), np.uint8)

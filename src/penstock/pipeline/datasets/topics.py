@@ -11,14 +11,15 @@ REPLAY_S: Final = 72 * 3600.0
 """How long topics keep what was read, for readers that come back."""
 
 
-async def ensure_topic(client: Any, topic: str, partitions: int = 0, **wanted: Any) -> None:
-    """Creates a topic when it is missing; what its broker cannot keep is left out, and said.
+async def ensure_topic(client: Any, topic: str, partitions: int = 0, **wanted: Any) -> bool:
+    """Creates a topic when it is missing, and tells; what its broker cannot keep is left out.
 
     `client` is any open client; `wanted` are fields of TopicPolicy; 0 partitions = as many as is
     usual for the URL.
     """
     try:
         await client.describe_topic(topic)
+        return False
     except UnknownTopic:
         can = client.capabilities
         kept = {name: value for name, value in wanted.items() if name in can.topic_settings}
@@ -29,3 +30,4 @@ async def ensure_topic(client: Any, topic: str, partitions: int = 0, **wanted: A
             await client.create_topic(topic, partitions or can.partitions_usual, **kept)
         except TopicExists as error:
             log.info("somebody else has just made it: %s", error)
+        return True

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.pipeline.datasets import fast, moments
-from penstock.pipeline.datasets.raw import CSV
+from penstock.pipeline.datasets.csv_rows import CsvForm
+from penstock.pipeline.datasets.raw import CSV, csv_columns
 from penstock.pipeline.datasets.shape import Number, Numbers, Shape, Text, Time, Whole
-from penstock.pipeline.datasets.strict import Judge, Reason, Values
+from penstock.pipeline.datasets.strict import Judge, Reason, Values, short
 
 log = logging.getLogger("penstock.pipeline")
 
@@ -39,11 +40,12 @@ class Validated(NamedTuple):
 class Validator:
     """Validates bodies of one shape."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, csv: CsvForm | None = None) -> None:
         times = [leaf.path for leaf in shape.leaves if isinstance(leaf.field, Time)]
         assert times == ["time_local"], "a body has one time, its key `time_local`"
         self._shape = shape
         self._judge = Judge(shape)
+        self._csv = csv
 
     def validate(self, raw: pa.RecordBatch, *, ranges: bool = True) -> Validated:
         """Judges every message; `ranges=False` leaves range rules out."""
@@ -67,7 +69,6 @@ class Validator:
             return fast.parse(self._shape, bodies, ranges=ranges)
         except Exception:
             log.exception("%s bodies are read one by one: the fast parser failed", len(bodies))
-            fast.forget()
             return fast.Parsed(_built(self._shape, []), np.zeros(len(bodies), np.bool_))
 
     def _second_look(
@@ -81,7 +82,7 @@ class Validator:
             kind = kinds[row].as_py()
             body = bodies[row].as_py()
             if kind is not None and kind.startswith(CSV):
-                found: Values | list[Reason] = [Reason("", "csv.row", _sample(body))]
+                found: Values | list[Reason] = self._wrong_row(body or b"", kind)
             else:
                 found = self._judge.judge(body, ranges=ranges)
             if isinstance(found, dict):
@@ -90,9 +91,11 @@ class Validator:
                 refused.append(Refused(row, tuple(found)))
         return saved, refused
 
-
-def _sample(body: bytes | None) -> str:
-    return (body or b"")[:200].decode("utf-8", "replace")
+    def _wrong_row(self, raw: bytes, kind: str) -> list[Reason]:
+        """Why a row of a CSV is no reading: had it been one, it would have come as JSON."""
+        form = self._csv or CsvForm((), lambda _: {})
+        wrong = form.wrong(raw, csv_columns(kind, form.columns))
+        return [Reason(*map(short, each)) for each in wrong]
 
 
 def _merged(

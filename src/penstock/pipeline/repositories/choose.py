@@ -22,19 +22,29 @@ def check_repository(url: str) -> tuple[str, str]:
         raise InvalidArgument(f"{url!r} names no repository; {hint}")
     if not place:
         raise InvalidArgument(f"{url!r} names no folder: give one, as {scheme}:./warehouse")
-    return scheme, place.removeprefix("//") if place.startswith("///") else place
+    place = place.removeprefix("//") if place.startswith("///") else place
+    if place.startswith("//") or "://" in place:
+        raise InvalidArgument(
+            f"{url!r} names no folder of this machine: give one, as {scheme}:./warehouse or "
+            f"{scheme}:/srv/warehouse"
+        )
+    return scheme, place
+
+
+def check_table(table: str) -> None:
+    """Raises InvalidArgument for a name that would leave the folder of its repository."""
+    if not all(part.replace("_", "").replace("-", "").isalnum() for part in table.split(".")):
+        raise InvalidArgument(f"table {table!r}: a name has letters, digits, _ and - between dots")
 
 
 def table_folder(url: str, table: str) -> str:
     """Where a table is stored: `analytics.pms_monitoring` in ./warehouse/analytics/pms_monitoring.
 
-    Raises InvalidArgument for a name that would leave the folder.
+    Raises InvalidArgument.
     """
     _, place = check_repository(url)
-    parts = table.split(".")
-    if not all(part.replace("_", "").replace("-", "").isalnum() for part in parts):
-        raise InvalidArgument(f"table {table!r}: a name has letters, digits, _ and - between dots")
-    return str(Path(place).joinpath(*parts))
+    check_table(table)
+    return str(Path(place).joinpath(*table.split(".")))
 
 
 def has_table(url: str, table: str) -> bool:

@@ -23,13 +23,15 @@ from penstock.pipeline.repositories import delta_log
 from penstock.pipeline.repositories.files import DataFile, stats_of, write_files
 from penstock.pipeline.repositories.locking import FolderLock
 from penstock.pipeline.repositories.port import Committed, WriteId
-from penstock.pipeline.repositories.syncing import make_folder, sync_file, sync_folders
+from penstock.pipeline.repositories.syncing import make_folder, sync_file, sync_folders, writing
 from penstock.vocabulary.errors import StorageError
 
 LOCK: Final = "_penstock.lock"
 LOG: Final = "_delta_log"
 SOURCE: Final = "penstock.source"
 APPLICATION: Final = "penstock.application"
+MS: Final = 1_000
+"""Microseconds of a millisecond."""
 HISTORY_STEP: Final = 1_000
 """Commits looked at first for what a batch said about its source; then ten times as many."""
 
@@ -49,6 +51,7 @@ class DeltaStorage:
         )  # fmt: skip
         try:
             self._table = self._opened(folder)
+            self._sync_newest(folder)
         except BaseException:
             self._lock.close()
             raise
@@ -71,7 +74,8 @@ class DeltaStorage:
         """Stores rows in one commit."""
         if self.is_committed(write_id):
             return False
-        return self.commit(write_files(self.root, "", self.dataset, rows), write_id, {})
+        added = write_files(self.root, self.staging(), self.dataset, rows)
+        return self.commit(added, write_id, {})
 
     def files(self, version: int | None = None) -> list[DataFile]:
         """The files of a version."""
@@ -161,11 +165,9 @@ class DeltaStorage:
     def _opened(self, folder: Path) -> DeltaTable:
         wanted = Schema.from_arrow(self.dataset.schema)
         if not self.is_at(folder):
-            make_folder(folder)
-            created = DeltaTable.create(str(folder), wanted, partition_by=[table.DAY])
-            sync_file(folder / LOG / f"{0:020}.json")
-            sync_folders([folder / LOG, folder])
-            return created
+            with writing(folder):
+                make_folder(folder)
+                return DeltaTable.create(str(folder), wanted, partition_by=[table.DAY])
         found = _loaded(folder)
         differs = _difference(found.schema(), wanted)
         if not differs and list(found.metadata().partition_columns) != [table.DAY]:
@@ -190,21 +192,41 @@ class DeltaStorage:
     def _add(self, actions: list[Any], properties: CommitProperties | None) -> None:
         before = self.version
         try:
-            self._table.create_write_transaction(
-                actions, "append", Schema.from_arrow(self.dataset.schema), [table.DAY],
-                commit_properties=properties,
-                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
-            )  # fmt: skip
+            with writing(self.root):
+                self._table.create_write_transaction(
+                    actions, "append", Schema.from_arrow(self.dataset.schema), [table.DAY],
+                    commit_properties=properties,
+                    post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
+                )  # fmt: skip
             self._table.update_incremental()
         except DeltaError as error:
             raise StorageError(f"table {self.root} did not take a commit: {error}") from error
         self._sync_log(before)
 
+    def _sync_newest(self, folder: Path) -> None:
+        """Makes the newest version survive a power cut: its writer may have died early.
+
+        Raises StorageError when a power cut took one of its files.
+        """
+        entry = delta_log.entry(folder / LOG, self.version)
+        if not entry.exists():  # cleaned up long after it was synced
+            return
+        added = {folder / path: size for path, size in delta_log.added(entry).items()}
+        for path, size in added.items():
+            if not path.exists() or path.stat().st_size != size:
+                raise StorageError(
+                    f"{path} is missing or not whole. {entry}, the newest commit of the table, "
+                    f"names it: {delta_log.POWER_CUT}"
+                )
+            sync_file(path)
+        sync_folders(path.parent for path in added)
+        self._sync_log(self.version - 1)
+
     def _sync_log(self, before: int) -> None:
         """Makes the commits after a version survive a power cut, and a checkpoint made of them."""
         log = Path(self.root) / LOG
         for version in range(before + 1, self.version + 1):
-            sync_file(log / f"{version:020}.json")
+            sync_file(delta_log.entry(log, version))
         hint = log / delta_log.HINT
         written = hint.stat().st_mtime_ns if hint.exists() else None
         if written != self._synced:
@@ -253,12 +275,17 @@ def _data_file(row: dict[str, Any], dataset: Dataset) -> DataFile:
     day = row["partition.day"].isoformat()
     # A file of another writer may come without statistics: then it may hold any time of its day.
     first = _us(low) if low is not None else -(2**62)
-    last = _us(high) if high is not None else 2**62
+    last = _last(_us(high)) if high is not None else 2**62
     return DataFile(
         row["path"], day, row.get("num_records") or 0, row["size_bytes"], first, last,
         tuple(row.get(f"min.{key}") or "" for key in dataset.keys),
         tuple(row.get(f"max.{key}") or "" for key in dataset.keys),
     )  # fmt: skip
+
+
+def _last(us: int) -> int:
+    """The latest time that a maximum may stand for: Spark's writer cuts it to milliseconds."""
+    return us if us % MS else us + MS - 1
 
 
 def _us(moment: Any) -> int:

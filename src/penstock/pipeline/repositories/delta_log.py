@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +27,11 @@ log = logging.getLogger("penstock.pipeline")
 HINT: Final = "_last_checkpoint"
 ENDS: Final = "ends"
 DAMAGED: Final = ".damaged"
+POWER_CUT: Final = (
+    "if the machine lost power during that commit, remove the commit and run again, which does its "
+    "batch again"
+)
+"""What to do about a newest commit that is not whole."""
 
 
 def noted(write_id: WriteId, source: Mapping[str, Any]) -> dict[str, int]:
@@ -79,12 +85,29 @@ def transactions(folder: Path, version: int) -> dict[str, int]:
             break
     for number in range(first, version + 1):
         try:
-            _take(found, _actions(folder / f"{number:020}.json"))
+            _take(found, _actions(entry(folder, number)))
         except (OSError, ValueError) as error:
             raise StorageError(
                 f"the log {folder} cannot be read at version {number}: {error}"
             ) from error
     return found
+
+
+def entry(folder: Path, version: int) -> Path:
+    """Where the commit of a version lies."""
+    return folder / f"{version:020}.json"
+
+
+def added(commit: Path) -> dict[str, int]:
+    """The files that a commit added, relative to the table, with their sizes.
+
+    Raises StorageError.
+    """
+    try:
+        found = [action["add"] for action in _actions(commit) if action.get("add") is not None]
+    except (OSError, ValueError) as error:
+        raise StorageError(f"the log cannot be read at {commit}: {error}") from error
+    return {unquote(each["path"]): each["size"] for each in found}
 
 
 def newest_checkpoint(folder: Path) -> list[Path]:
@@ -125,13 +148,12 @@ def mend(folder: Path) -> None:
 def _check_newest(folder: Path, names: Iterable[int]) -> None:
     """Raises StorageError for a commit that was being written when the power went."""
     newest = max(names, default=-1)
-    path = folder / f"{newest:020}.json"
+    path = entry(folder, newest)
     try:
         list(_actions(path))
     except (OSError, ValueError) as error:
         raise StorageError(
-            f"{path} is damaged: {error}. It is the newest commit of the table: if the machine "
-            "lost power while it was written, remove it and run again, which does its batch again"
+            f"{path} is damaged: {error}. It is the newest commit of the table: {POWER_CUT}"
         ) from error
 
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from penstock.pipeline.datasets import table
 from penstock.pipeline.datasets.dataset import Dataset
 from penstock.pipeline.datasets.raw import moment_text
-from penstock.pipeline.repositories.syncing import make_folder, sync_folders
+from penstock.pipeline.repositories.syncing import make_folder, sync_folders, writing
 
 COMPRESSION: Final = "zstd"
 ROW_GROUP_ROWS: Final = 200_000
@@ -38,6 +38,7 @@ class DataFile(msgspec.Struct, frozen=True):
     time_min: int
     """Microseconds since 1970, as `time_max`."""
     time_max: int
+    """No row is later; the latest may be earlier, where a log has milliseconds."""
     keys_min: tuple[str, ...] = ()
     keys_max: tuple[str, ...] = ()
 
@@ -77,8 +78,9 @@ def _write(root: Path, staging: str, dataset: Dataset, day: str, rows: pa.Table)
     rows = table.taken(rows, np.asarray(table.in_order(rows, dataset.keys)).astype(np.int64))
     name = f"day={day}/part-{secrets.token_hex(12)}.parquet"
     place = root / staging / name
-    make_folder(place.parent)
-    with place.open("wb") as file:
+    with writing(place.parent):
+        make_folder(place.parent)
+    with writing(place), place.open("wb") as file:
         pq.write_table(
             rows.drop_columns([table.DAY]), file, compression=COMPRESSION, use_dictionary=False,
             row_group_size=ROW_GROUP_ROWS, write_statistics=[*dataset.keys, "time_event"],

@@ -89,6 +89,11 @@ class Sifted(NamedTuple):
     is_conflict: Numbers
     """New rows whose device, pack and moment were there with other values."""
 
+    @property
+    def duplicate(self) -> int:
+        """How many rows are not new."""
+        return int(np.count_nonzero(~self.is_new))
+
 
 def marks_of(rows: pa.Table | pa.RecordBatch, dataset: Dataset) -> Marks:
     """The marks of rows."""
@@ -138,11 +143,14 @@ class Known:
             return Sifted(is_new, is_conflict & is_new)
         stamps = np.asarray(rows.column("time_event").cast(pa.int64()))
         days = np.floor_divide(stamps, 86_400_000_000)
+        stored_on: dict[str, list[DataFile]] = {}  # a batch may hold years, a table more of them
+        for file in files:
+            stored_on.setdefault(file.day, []).append(file)
         for day in np.unique(days).tolist():
             at = np.flatnonzero(days == day)
             name = str(np.datetime64(day, "D"))
             low, high = int(stamps[at].min()), int(stamps[at].max())
-            near = [file for file in files if file.overlaps(name, low, high)]
+            near = [each for each in stored_on.get(name, ()) if each.overlaps(name, low, high)]
             if near:
                 stored = [self._marks(file) for file in near]
                 _compare(marks, at, stored, is_new, is_conflict)

@@ -2,7 +2,9 @@
 
 A batch is staged, its manifest is synced, then its files are renamed into place. Whoever opens the
 table finishes renames that a crash left undone. A reader that looks at the files alone may see a
-part of the newest batch, never a row twice.
+part of the newest batch. Files that are merged go when the merged one is there: for that moment,
+or until a table whose writer was killed then is opened again, such a reader sees their rows twice.
+It can tell a row that is there twice, as both say the same; it could not tell a missing one.
 
     day=2020-02-10/part-….parquet        the rows
     _manifests/00000000000000000007.json what version 7 added and removed, and which batch it was
@@ -21,7 +23,12 @@ from penstock.pipeline.refusals import TableLocked, TableSchemaDiffers
 from penstock.pipeline.repositories.files import DataFile, write_files
 from penstock.pipeline.repositories.locking import FolderLock
 from penstock.pipeline.repositories.port import Committed, WriteId
-from penstock.pipeline.repositories.syncing import make_folder, sync_folders, write_whole
+from penstock.pipeline.repositories.syncing import (
+    make_folder,
+    sync_file,
+    sync_folders,
+    write_whole,
+)
 from penstock.vocabulary.errors import StorageError
 
 LOCK: Final = "_penstock.lock"
@@ -52,6 +59,7 @@ class ParquetStorage:
             f"table {root} has another writer; stop that one, or wait until it is done",
         )  # fmt: skip
         self._versions: list[Manifest] = []
+        self._schema = str(dataset.schema)
         try:
             make_folder(self._folder / MANIFESTS)
             self._load()
@@ -108,7 +116,7 @@ class ParquetStorage:
             return False
         application, batch = write_id
         manifest = Manifest(
-            schema=self._schema(),
+            schema=self._schema,
             application=application,
             batch=batch,
             source=source,
@@ -119,14 +127,11 @@ class ParquetStorage:
 
     def replace(self, removed: list[DataFile], added: list[DataFile]) -> None:
         """The same rows in other files, which were staged."""
-        self._append(Manifest(schema=self._schema(), added=added, removed=removed))
+        self._append(Manifest(schema=self._schema, added=added, removed=removed))
 
     def close(self) -> None:
         """Lets go of the table."""
         self._lock.close()
-
-    def _schema(self) -> str:
-        return str(self.dataset.schema)
 
     def is_committed(self, write_id: WriteId) -> bool:
         """True when this write, or a later one of the application, is stored."""
@@ -136,10 +141,20 @@ class ParquetStorage:
         )
 
     def _append(self, manifest: Manifest) -> None:
-        path = self._folder / MANIFESTS / f"{len(self._versions):020}.json"
+        path = self._place(len(self._versions))
         write_whole(path, msgspec.json.encode(manifest))
         self._versions.append(manifest)
         self._finish(manifest)
+
+    def _place(self, version: int) -> Path:
+        return self._folder / MANIFESTS / f"{version:020}.json"
+
+    def _sync_newest(self) -> None:
+        """Makes the newest version survive a power cut: its writer may have died early."""
+        for file in self._versions[-1].added:
+            sync_file(self._folder / file.path)
+        sync_file(self._place(self.version))
+        sync_folders([self._folder / MANIFESTS, self._folder])
 
     def _load(self) -> None:
         for path in sorted((self._folder / MANIFESTS).glob("[0-9]*.json")):
@@ -147,22 +162,25 @@ class ParquetStorage:
                 manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
             except msgspec.MsgspecError as error:
                 raise StorageError(f"{path} is no manifest: {error}") from error
-            if manifest.schema != self._schema():
+            if path.stem != f"{len(self._versions):020}":
+                raise StorageError(
+                    f"{path} has no manifest before it: version {len(self._versions)} is missing. "
+                    "Put it back from a copy of the table"
+                )
+            if manifest.schema != self._schema:
                 raise TableSchemaDiffers(
                     f"table {self.root} is no table of dataset {self.dataset.name!r}: its columns "
                     "are others. Give another table, or move this one away"
                 )
-            self._versions.append(manifest)
+            # One text for all of them: there may be hundreds of thousands.
+            self._versions.append(msgspec.structs.replace(manifest, schema=self._schema))
         if self._versions:
             self._finish(self._versions[-1])
+            self._sync_newest()
         shutil.rmtree(self._folder / STAGING, ignore_errors=True)
 
     def _finish(self, manifest: Manifest) -> None:
         """Puts the files of a manifest in place; what is done already stays."""
-        folders: set[Path] = set()
-        for file in manifest.removed:  # first, so that no row is ever there twice
-            (self._folder / file.path).unlink(missing_ok=True)
-            folders.add((self._folder / file.path).parent)
         for file in manifest.added:
             place = self._folder / file.path
             staged = self._folder / STAGING / file.path
@@ -173,5 +191,11 @@ class ParquetStorage:
                 raise StorageError(
                     f"{place} is missing: the manifest of version {self.version} names it"
                 )
-            folders.add(place.parent)
+        self._sync_names(manifest.added)
+        for file in manifest.removed:  # now, so that no row is ever missing
+            (self._folder / file.path).unlink(missing_ok=True)
+        self._sync_names(manifest.removed)
+
+    def _sync_names(self, files: list[DataFile]) -> None:
+        folders = {(self._folder / file.path).parent for file in files}
         sync_folders(each for each in folders if each.exists())

@@ -74,5 +74,5 @@ class TableStorage(Storage, Protocol):
         ...
 
     def replace(self, removed: list[DataFile], added: list[DataFile]) -> None:
-        """Puts files in the place of others that hold the same rows."""
+        """Puts files, written as workers write theirs, in place of others with the same rows."""
         ...

@@ -100,10 +100,19 @@ class SparkCheckpoint:
             write_whole(self._claim(), found.encode())
 
     def check_claim(self) -> None:
-        """Raises CheckpointForeign when the folder is not the one that was claimed."""
+        """Raises CheckpointForeign when the folder is not the one that was claimed.
+
+        Raises CheckpointMissing when it holds batches and does not say whose they are: Spark would
+        not begin.
+        """
         if not self._claim().exists():
             return
         wanted, found = self._claim().read_text(encoding="utf-8"), self.query_id()
+        if found is None and max(map(self.last, LOGS)) >= 0:
+            raise CheckpointMissing(
+                f"{self.folder / 'metadata'} is gone, and the folder holds batches. Put the file "
+                f"back from a copy, or {ADVICE}"
+            )
         if found is not None and found != wanted:
             raise CheckpointForeign(
                 f"{self.folder} is the checkpoint of another Spark query ({found}, not {wanted}). "

@@ -15,7 +15,8 @@ from penstock.pipeline.datasets import table
 from penstock.pipeline.repositories.delta import APPLICATION, SOURCE, DeltaStorage
 from penstock.pipeline.repositories.files import DataFile
 from penstock.pipeline.repositories.port import WriteId
-from penstock.pipeline.repositories.syncing import sync_file, sync_folders
+from penstock.pipeline.repositories.syncing import make_folder, sync_file, sync_folders
+from penstock.pipeline.spark.launching import reason_of
 from penstock.vocabulary.errors import StorageError
 
 STAGING: Final = "_penstock_staging"
@@ -55,6 +56,15 @@ class SparkDeltaStorage(DeltaStorage):
         shutil.rmtree(place / STAGING, ignore_errors=True)
         return True
 
+    def replace(self, removed: list[DataFile], added: list[DataFile]) -> None:
+        """The same rows in other files, which were staged: they need no writer of Spark's."""
+        place = Path(self.root)
+        for each in added:
+            make_folder((place / each.path).parent)
+            (place / STAGING / each.path).replace(place / each.path)
+        sync_folders((place / each.path).parent for each in added)
+        super().replace(removed, added)
+
     def _append(
         self, place: Path, added: list[DataFile], write_id: WriteId, source: dict[str, Any]
     ) -> None:
@@ -75,5 +85,5 @@ class SparkDeltaStorage(DeltaStorage):
                 .save(str(place))
             )
         except Exception as error:
-            first = str(error).partition("\n")[0]
-            raise StorageError(f"Spark did not write to table {self.root}: {first}") from error
+            reason = reason_of(str(error))
+            raise StorageError(f"Spark did not write to table {self.root}: {reason}") from error

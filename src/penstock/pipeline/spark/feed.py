@@ -39,8 +39,8 @@ class Feed(Protocol):
         """The reader of a streaming query, still to be loaded."""
         ...
 
-    def work(self, frame: Any, plan: Plan) -> list[Outcome]:
-        """Has the workers do a batch."""
+    def work(self, frame: Any, plan: Plan, ranges: list[Range]) -> list[Outcome]:
+        """Has the workers do a batch: what Spark planned, and the same as the ledger has it."""
         ...
 
     def work_again(self, plan: Plan, done: Outcome, priors: Priors) -> Outcome:

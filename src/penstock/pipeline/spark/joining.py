@@ -1,6 +1,6 @@
 """What the tasks of a batch returned, made one: no row twice, every message accounted for."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -68,6 +68,14 @@ def counts_of(outcomes: Iterable[Outcome], number: int) -> Counts:
         stored = each.stored[number]
         total.add(Counts(each.read, stored.stored, len(each.quarantined), stored.duplicate))
     return total
+
+
+def check_counts(outcomes: Sequence[Outcome], number: int, where: str) -> None:
+    """Raises CountsDiffer unless every message is accounted for, and every new row in a file."""
+    counts_of(outcomes, number).check(where)
+    for each in outcomes:
+        part = f"{where}, offsets {each.start} to {each.end} of partition {each.partition}"
+        counts_of([each], number).check_written(part, each.stored[number].files)
 
 
 def events_of(outcomes: Iterable[Outcome]) -> pa.Table:

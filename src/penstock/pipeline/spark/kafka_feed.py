@@ -6,20 +6,18 @@ group named by the subscription is committed after the tables, so that Kafka's t
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 
-from penstock.pipeline import messages
+from penstock.pipeline import messages, rules
 from penstock.pipeline.datasets.features import TOPIC as FEATURES
-from penstock.pipeline.datasets.features import Features
-from penstock.pipeline.holding import differs
-from penstock.pipeline.ledger import Range
+from penstock.pipeline.datasets.features import Features, said
+from penstock.pipeline.ledger import Ledger, Range
 from penstock.pipeline.refusals import CountsDiffer
 from penstock.pipeline.settings import Pipeline
-from penstock.pipeline.spark import kafka_rows, kafka_url, workers
+from penstock.pipeline.spark import kafka_beginning, kafka_rows, kafka_url, workers
 from penstock.pipeline.spark.feed import Offsets
 from penstock.pipeline.spark.kafka_link import KafkaLink, Record
 from penstock.pipeline.spark.workers import Outcome, Plan, Priors
@@ -32,20 +30,32 @@ EARLIEST: Final = -2
 class KafkaFeed:
     """A topic of Kafka."""
 
-    def __init__(self, pipeline: Pipeline, epoch: int) -> None:
+    def __init__(self, pipeline: Pipeline, ledger: Ledger) -> None:
         self._pipeline = pipeline
-        self._epoch = epoch
+        self._ledger = ledger
+        self._rules = rules.fingerprint(pipeline)
         self._url = kafka_url.parse(pipeline.url)
         self._link: KafkaLink | None = None
+        self._topic_id: str | None = None
         self._spark: Any = None
         self._features = Features()
         self._version = -1
         self._ready: set[str] = set()
 
+    @staticmethod
+    def look(pipeline: Pipeline) -> None:
+        """Finds the topic, and lets go of it. Raises Unavailable, UnknownTopic."""
+        with closing(KafkaLink(kafka_url.parse(pipeline.url), pipeline.subscription)) as link:
+            link.partitions(pipeline.topic)
+
     def open(self) -> None:
-        """Finds the topic."""
-        self._link = KafkaLink(self._url, self._pipeline.subscription)
-        self._link.partitions(self._pipeline.topic)
+        """Finds the topic. Raises SourceDiffers when it is not the one that was read."""
+        pipeline = self._pipeline
+        self._link = KafkaLink(self._url, pipeline.subscription)
+        self._link.partitions(pipeline.topic)
+        self._topic_id = self._link.topic_id(pipeline.topic)
+        kafka_beginning.check_topic(pipeline, self._ledger, self._topic_id)
+        kafka_beginning.choose_epoch(self._link, pipeline, self._ledger)
 
     @property
     def link(self) -> KafkaLink:
@@ -64,16 +74,13 @@ class KafkaFeed:
     def check(self, need: Offsets, upto: Offsets) -> None:
         """Compares with what Kafka holds."""
         held = self.link.ends(self._pipeline.topic)
-        for at, end in upto.items():
-            low, has = held.get(at, (0, 0))
-            first = need.get(at, 0)
-            if has < end or low > first:
-                raise differs(self._pipeline, at, (first, end), (low, has))
+        kafka_beginning.check_held(self._pipeline, need, upto, held)
 
     def stream(self, spark: Any, initial: Offsets) -> Any:
         """Spark's own connector."""
         self._spark = spark
         topic = self._pipeline.topic
+        kafka_beginning.note_topic(self._pipeline, self._topic_id)
         starts = {str(at): initial.get(at, EARLIEST) for at in self.link.partitions(topic)}
         given = {
             "subscribe": topic,
@@ -83,13 +90,17 @@ class KafkaFeed:
         }
         return spark.readStream.format("kafka").options(**self._options(), **given)
 
-    def work(self, frame: Any, plan: Plan) -> list[Outcome]:
+    def work(
+        self, frame: Any, plan: Plan, ranges: list[Range],  # noqa: ARG002 - the frame has them
+    ) -> list[Outcome]:  # fmt: skip
         """The records of each task, as Arrow."""
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return kafka_rows.worked(plan, batches)
 
         rows = kafka_rows.selected(frame).mapInArrow(work, kafka_rows.RETURNED).collect()
+        pipeline = self._pipeline  # its topic may have been made anew under the query's hands
+        kafka_beginning.check_same(pipeline, self._topic_id, self.link.topic_id(pipeline.topic))
         return [workers.decode(bytes(row.outcome)) for row in rows]
 
     def work_again(self, plan: Plan, done: Outcome, priors: Priors) -> Outcome:
@@ -127,18 +138,15 @@ class KafkaFeed:
 
     def features(self) -> tuple[int, Features]:
         """From the topic of features; what is no list of features leaves the last ones in force."""
-        found = self.link.last_body(FEATURES, self._version)
-        if found is not None:
-            self._version = found[0]
-            with suppress(msgspec.MsgspecError):
-                self._features = msgspec.json.decode(found[1], type=Features)
+        for offset, body in self.link.bodies_behind(FEATURES, self._version):
+            self._version, self._features = offset, said(body, self._features)
         return self._version, self._features
 
     def publish(
         self, refused: list[Quarantined], events: pa.Table, rows: pa.Table | None,
         ranges: list[Range],
     ) -> None:  # fmt: skip
-        """One transaction for each batch."""
+        """One transaction for each batch; done again under other rules, another one."""
         records = self._records(refused, events, rows)
         if not records:
             return
@@ -147,8 +155,9 @@ class KafkaFeed:
             self.link.ensure_topic(topic, is_kept=topic == pipeline.quarantine)
             self._ready.add(topic)
         ends = {partition: end for partition, _, end in ranges}
-        group = f"penstock.pipeline.{pipeline.name}.{self._epoch}"
-        self.link.publish(f"penstock.{pipeline.name}", records, pipeline.topic, ends, group)
+        group = kafka_beginning.group_of(pipeline, self._ledger.epoch)
+        name = f"penstock.{pipeline.name}"
+        self.link.publish(name, records, pipeline.topic, ends, group, self._rules)
 
     def _records(
         self, refused: list[Quarantined], events: pa.Table, rows: pa.Table | None

@@ -6,6 +6,7 @@ that is done again knows whether its messages are out: exactly once, from Kafka 
 
 import json
 import re
+import sys
 import time
 from collections.abc import Iterable
 from typing import Any, Final
@@ -29,8 +30,14 @@ MOVING: Final = (
 )  # fmt: skip
 """What Kafka says for a moment, when a topic is new or a node is gone."""
 MOVING_S: Final = 0.1
+NOTES_MAX: Final = 100
+"""Notes of one end: Kafka takes 4,096 bytes with it."""
+NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+"""The id of every topic, where Kafka is older than ids are."""
 
 Offsets = dict[int, int]
+Noted = dict[int, tuple[int, str]]
+"""Offset and notes of each partition."""
 Record = tuple[str, str, Message]
 """Topic, id and message."""
 Found = tuple[int, int, bytes | None, list[tuple[str, bytes]]]
@@ -43,7 +50,7 @@ class KafkaLink:
     def __init__(self, url: KafkaUrl, group: str) -> None:
         try:
             import confluent_kafka  # noqa: PLC0415 - only kafka: sources need it
-            from confluent_kafka import admin  # noqa: PLC0415
+            from confluent_kafka import TopicCollection, admin  # noqa: PLC0415
             from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415
         except ImportError as error:
             raise KafkaMissing(
@@ -57,8 +64,11 @@ class KafkaLink:
         self._text = f"kafka://{url.servers}"
         self._admin = admin.AdminClient(self._settings)
         self._new_topic = NewTopic
+        self._topics = TopicCollection
         self._reader = self._consumer(group)
         self._producers: dict[str, Any] = {}
+        self._looked: dict[str, int] = {}
+        """Where `bodies_behind` has read to."""
 
     def ends(self, topic: str) -> dict[int, tuple[int, int]]:
         """The lowest offset and the end of each partition."""
@@ -79,6 +89,12 @@ class KafkaLink:
             raise Unavailable(f"{self._text}, topic {topic!r}: {told.error.str()}")
         return sorted(told.partitions)
 
+    def topic_id(self, topic: str) -> str | None:
+        """The id that Kafka gave a topic when it was made; None on one that gives none."""
+        (told,) = self._admin.describe_topics(self._topics([topic])).values()
+        found = str(self._asked(told.result, ASK_S).topic_id)
+        return None if found == NO_ID else found
+
     def commit(self, topic: str, ends: Offsets) -> None:
         """Notes how far the group is, where every tool for Kafka sees it."""
         places = [self._kafka.TopicPartition(topic, at, end) for at, end in sorted(ends.items())]
@@ -87,31 +103,39 @@ class KafkaLink:
 
     def committed(self, topic: str, group: str | None = None) -> Offsets:
         """How far a group is; the reader's own when none is named."""
-        reader = self._reader if group is None else self._consumer(group)
+        return {at: offset for at, (offset, _) in self.noted(topic, group).items()}
+
+    def has_committed(self, topic: str, group: str) -> bool:
+        """Whether a group was ever committed; a transaction under way is not waited for."""
+        return bool(self.noted(topic, group, {"isolation.level": "read_uncommitted"}))
+
+    def noted(
+        self, topic: str, group: str | None = None, more: dict[str, Any] | None = None
+    ) -> Noted:
+        """How far a group is, and what was noted with that."""
+        reader = self._reader if group is None else self._consumer(group, more)
         try:
             places = [self._kafka.TopicPartition(topic, at) for at in self.partitions(topic)]
             found = self._asked(reader.committed, places, timeout=ASK_S)
         finally:
             if group is not None:
                 reader.close()
-        return {each.partition: each.offset for each in found if each.offset >= 0}
+        return {
+            each.partition: (each.offset, each.metadata or "") for each in found if each.offset >= 0
+        }
 
-    def last_body(self, topic: str, after: int) -> tuple[int, bytes] | None:
-        """The newest record of partition 0 behind offset `after`; None when there is none."""
+    def bodies_behind(self, topic: str, after: int) -> list[tuple[int, bytes | None]]:
+        """Offset and body of the records of partition 0 behind offset `after`, in their order."""
         try:
             low, high = self.ends(topic)[0]
         except UnknownTopic:
-            return None
-        if high <= low or high - 1 <= after:
-            return None
-        self._reader.assign([self._kafka.TopicPartition(topic, 0, high - 1)])
-        try:
-            record = self._asked(self._reader.poll, ASK_S)
-        finally:
-            self._reader.unassign()
-        if record is None or record.error() is not None:
-            return None
-        return int(record.offset()), bytes(record.value() or b"")
+            return []
+        start = max(low, after + 1, self._looked.get(topic, 0))
+        if high <= start:
+            return []
+        found, ends = self.read(topic, {0: start}, sys.maxsize)
+        self._looked[topic] = ends[0]  # behind markers of transactions, which are no records
+        return [(offset, body) for _, offset, body, _ in found]
 
     def read(self, topic: str, starts: Offsets, most: int) -> tuple[list[Found], Offsets]:
         """Committed records from these offsets on, at most so many; and where the next ones are."""
@@ -156,12 +180,18 @@ class KafkaLink:
                 self.partitions(topic)  # another run has just made it
 
     def publish(
-        self, name: str, records: Iterable[Record], source: str, ends: Offsets, group: str
-    ) -> bool:
-        """Stores records and `ends` in one transaction; False when that was done before."""
-        if all(self.committed(source, group).get(at, -1) >= end for at, end in ends.items()):
-            return False
+        self, name: str, records: Iterable[Record], source: str, ends: Offsets, group: str,
+        note: str = "",
+    ) -> bool:  # fmt: skip
+        """Stores records and `ends` in one transaction; False when that was done before.
+
+        `note`, a word, is stored with the ends: what was done under another one is done again.
+        """
+        # The producer comes first: it ends the transaction of a run that was killed in one.
         producer = self._producer(name)
+        known = self.noted(source, group)
+        if is_out(known, ends, note):
+            return False
         failures: list[str] = []
 
         def landed(error: Any, _record: Any) -> None:
@@ -174,7 +204,10 @@ class KafkaLink:
                 self._produce(producer, topic, id, message, landed)
             reader = self._consumer(group)
             try:
-                places = [self._kafka.TopicPartition(source, at, end) for at, end in ends.items()]
+                places = [
+                    self._kafka.TopicPartition(source, at, end, joined_note(known, at, end, note))
+                    for at, end in ends.items()
+                ]
                 told = reader.consumer_group_metadata()
                 self._asked(producer.send_offsets_to_transaction, places, told, PUBLISH_S)
             finally:
@@ -247,6 +280,22 @@ class KafkaLink:
                 if told.name() not in MOVING or time.monotonic() > ends:
                     raise Unavailable(f"{self._text} does not answer: {told.str()}") from error
             time.sleep(MOVING_S)
+
+
+def is_out(known: Noted, ends: Offsets, note: str) -> bool:
+    """Whether everything up to these ends was stored under this note; an empty one fits all."""
+    for at, end in ends.items():
+        offset, notes = known.get(at, (-1, ""))
+        if offset < end or (note and notes and note not in notes.split()):
+            return False
+    return True
+
+
+def joined_note(known: Noted, at: int, end: int, note: str) -> str:
+    """What is noted with an end: also whatever that very end was stored under before."""
+    offset, notes = known.get(at, (-1, ""))
+    before = notes.split()[1 - NOTES_MAX :] if offset == end else []
+    return " ".join([*before, note]).strip()
 
 
 def sealed(id: str, message: Message) -> list[tuple[str, bytes]]:

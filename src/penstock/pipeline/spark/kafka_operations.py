@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from penstock.pipeline import operations
-from penstock.pipeline.mending import Fix, mended
+from penstock.pipeline.mending import Fix, is_anothers, mended
 from penstock.pipeline.operations import Status
 from penstock.pipeline.settings import Pipeline
 from penstock.pipeline.spark import kafka_url
@@ -32,7 +32,7 @@ def is_here(pipeline: Pipeline) -> bool:
 
 
 def status(pipeline: Pipeline) -> Status:
-    """How far a pipeline is. It must not run at the same time. Raises Unavailable."""
+    """How far a pipeline is. Raises Unavailable."""
     with closing(_link(pipeline, pipeline.subscription)) as link:
         return operations.looked(pipeline, lag(pipeline, link))
 
@@ -45,6 +45,12 @@ def lag(pipeline: Pipeline, link: KafkaLink) -> int:
         return 0
     known = link.committed(pipeline.topic)
     return sum(max(0, end - max(low, known.get(at, low))) for at, (low, end) in held.items())
+
+
+def lowest_held(pipeline: Pipeline) -> dict[int, int]:
+    """The lowest offset that Kafka holds of each partition. Raises UnknownTopic, Unavailable."""
+    with closing(_link(pipeline, pipeline.subscription)) as link:
+        return {at: low for at, (low, _) in link.ends(pipeline.topic).items()}
 
 
 def replay(
@@ -61,10 +67,13 @@ def replay(
     with closing(_link(pipeline, name)) as link:
         link.partitions(pipeline.topic)
         try:
-            held = link.ends(pipeline.quarantine)
+            link.partitions(pipeline.quarantine)
         except UnknownTopic:
             return 0, 0  # nothing was refused yet
-        link.claim(name)  # before asking how far it is: another replay gets no further
+        # Before asking how far it is: another replay gets no further, and what the last one left
+        # can be read.
+        link.claim(name)
+        held = link.ends(pipeline.quarantine)
         done = link.committed(pipeline.quarantine)
         starts = {at: max(low, done.get(at, low)) for at, (low, _) in held.items()}
         while sent + left < limit:
@@ -92,6 +101,8 @@ def _records(pipeline: Pipeline, found: list[Found], fix: Fix | None) -> Iterato
     """Each message as it goes on: mended to the pipeline's topic, else to quarantine again."""
     for partition, offset, body, given in found:
         headers = opened(given)
+        if is_anothers(headers, pipeline.name):
+            continue
         id = f"{pipeline.name}/replay/{partition}-{offset}"
         where = f"{pipeline.quarantine}/{partition}:{offset}"
         message = mended(fix, body, headers, None, where)

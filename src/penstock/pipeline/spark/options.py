@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from penstock.vocabulary import names
-from penstock.vocabulary.errors import InvalidArgument
+from penstock.vocabulary.errors import InvalidArgument, Unsupported
 
 ROWS_DEFAULT: Final = 200_000
 KNOWN: Final = (
@@ -67,6 +67,11 @@ def parse(given: Mapping[str, str]) -> Options:
     for key in ("url", "topic"):
         if not found.get(key):
             raise InvalidArgument(f"format penstock needs the option {key!r}")
+    if found["url"].startswith("kafka:"):
+        raise Unsupported(
+            "format penstock does not read kafka: topics, since Spark does: use format('kafka'), "
+            "or `penstock pipeline run`, which does so too"
+        )
     names.check_topic(found["topic"], reserved=True)
     if "subscription" in found:
         names.check_subscription(found["subscription"])

@@ -9,31 +9,32 @@ import pyarrow as pa
 from penstock.client.client import Client
 from penstock.client.reader import Reader
 from penstock.pipeline import holding
+from penstock.pipeline.beginning import choose_epoch
 from penstock.pipeline.datasets.features import Features, FeatureView
-from penstock.pipeline.flow import Publisher, ensure_topic
-from penstock.pipeline.ledger import Range
+from penstock.pipeline.flow import Publisher, ensure_source
+from penstock.pipeline.ledger import Ledger, Range
 from penstock.pipeline.rewinding import rewind
 from penstock.pipeline.settings import Pipeline
 from penstock.pipeline.spark import joining, workers
+from penstock.pipeline.spark.cutting import cut
 from penstock.pipeline.spark.feed import Call, Offsets
 from penstock.pipeline.spark.workers import Outcome, Plan, Priors, ReaderPlace
 from penstock.pipeline.work import Quarantined
+from penstock.vocabulary.reading import PlannedRange
 
 
 class PenstockFeed:
     """A topic of a Penstock broker. `call` runs a coroutine on the client's loop."""
 
-    def __init__(
-        self, pipeline: Pipeline, client: Client, call: Call, epoch: int, *, is_new: bool = False
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, client: Client, call: Call, ledger: Ledger) -> None:
         self._pipeline = pipeline
         self._client = client
         self._call = call
-        self._is_new = is_new
+        self._ledger = ledger
         self._owner = holding.new_owner(pipeline)
         self._features = FeatureView(client)
         self._reader: Reader
-        self._publisher = Publisher(client, pipeline, epoch)
+        self._publisher = Publisher(client, pipeline, ledger)
 
     def open(self) -> None:
         """Opens the reader, which fences an older run."""
@@ -42,8 +43,11 @@ class PenstockFeed:
     async def _open(self) -> Reader:
         pipeline = self._pipeline
         await self._client.open()
-        await ensure_topic(self._client, pipeline.topic)
-        return await holding.open_reader(self._client, pipeline, self._owner, is_new=self._is_new)
+        await ensure_source(self._client, pipeline)
+        await choose_epoch(self._client, pipeline, self._ledger)
+        return await holding.open_reader(
+            self._client, pipeline, self._owner, is_new=self._ledger.last is None
+        )
 
     def progress(self) -> Offsets:
         """How far the reader is."""
@@ -76,15 +80,19 @@ class PenstockFeed:
             "startingOffsets": json.dumps({str(at): end for at, end in initial.items()}),
             "maxRowsPerBatch": str(pipeline.settings.max_rows_per_batch),
             "maxBytesPerBatch": str(pipeline.settings.max_bytes_per_batch),
-            "minTasks": str(spark.sparkContext.defaultParallelism),
         }  # fmt: skip
         return spark.readStream.format("penstock").options(**given)
 
-    def work(self, frame: Any, plan: Plan) -> list[Outcome]:
-        """One task for each range."""
-        # One small row for each task: `mapInArrow` would gain nothing here.
-        work = partial(workers.work_row, plan, self._place())
-        return [workers.decode(bytes(each)) for each in frame.rdd.map(work).collect()]
+    def work(self, frame: Any, plan: Plan, ranges: list[Range]) -> list[Outcome]:
+        """One task for each range, or part of one.
+
+        The frame has the same ranges, and would need processes of its own to say so.
+        """
+        spark = frame.sparkSession.sparkContext
+        tasks = cut([PlannedRange(*each) for each in ranges], spark.defaultParallelism)
+        work = partial(workers.work_planned, plan, self._place())
+        done = spark.parallelize(tasks, max(1, len(tasks))).map(work).collect()
+        return [workers.decode(bytes(each)) for each in done]
 
     def work_again(self, plan: Plan, done: Outcome, priors: Priors) -> Outcome:
         """Reads the range again."""

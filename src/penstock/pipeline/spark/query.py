@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.pipeline import counting
+from penstock.pipeline import counting, rules
 from penstock.pipeline.counting import Counts
 from penstock.pipeline.datasets.features import Features
 from penstock.pipeline.flow import At
@@ -30,7 +30,7 @@ from penstock.pipeline.spark.checkpoint import COMMITS, OFFSETS, SparkCheckpoint
 from penstock.pipeline.spark.delta_writer import SparkDeltaStorage
 from penstock.pipeline.spark.failing import failure_of
 from penstock.pipeline.spark.feed import Feed, Offsets
-from penstock.vocabulary.errors import PenstockError, Unsupported
+from penstock.vocabulary.errors import PenstockError
 
 log = logging.getLogger("penstock.pipeline")
 
@@ -47,6 +47,12 @@ class Stopped(PenstockError):
     """A batch that came after the wish to stop; the next run does it."""
 
     code = "stopped"
+
+
+class Failed(PenstockError):
+    """What Spark is told of a batch that failed; why is kept by the lane."""
+
+    code = "failed"
 
 
 class SparkLane:
@@ -68,6 +74,7 @@ class SparkLane:
         self._guard = threading.Lock()
         self._reporting = threading.Lock()
         self._is_stopping = False
+        self._is_cut = False
         self._done = -1
         """The newest batch that is stored."""
         self._reported = -1
@@ -90,8 +97,12 @@ class SparkLane:
         feed.open()
         self._epoch = ledger.epoch
         self._spark = SparkCheckpoint(Path(pipeline.checkpoint) / "spark" / str(self._epoch))
-        self._initial = self._begin(ledger, feed)
+        first = self._first(ledger, feed)
+        is_new = bool(first) and self._spark.last(COMMITS) < 0
+        self._initial = feed.progress() | first if is_new else first
         judge(ledger, self._spark, self._initial, is_open=any(lacking))
+        if is_new:  # only now: a run that is refused moves no reader
+            self._initial = feed.begin(first)
         self._done = self._spark.last(COMMITS)
         planned = self._spark.last(OFFSETS)
         feed.check(
@@ -104,11 +115,6 @@ class SparkLane:
         pipeline = self.pipeline
         if pipeline.settings.writer == "penstock":
             return open_repository(url, pipeline.table, pipeline.dataset)
-        if not url.startswith("delta:"):
-            raise Unsupported(
-                f'[pipeline.{pipeline.name}] has writer = "spark", which writes delta: tables, '
-                f'and the repository {url}: say writer = "penstock"'
-            )
         return SparkDeltaStorage(folder, pipeline.dataset)
 
     @property
@@ -117,15 +123,12 @@ class SparkLane:
         assert self._feed is not None
         return self._feed
 
-    def _begin(self, ledger: Ledger, feed: Feed) -> Offsets:
+    def _first(self, ledger: Ledger, feed: Feed) -> Offsets:
         """Where the first batch of this epoch starts: the same, whenever it is asked."""
         if ledger.last is None:
-            return feed.begin(feed.progress())
-        first = [each for each in ledger.entries if (each.epoch, each.batch) == (self._epoch, -1)]
-        if not first:
-            return {}
-        ends = first[-1].ends()
-        return feed.begin(ends) if self._spark.last(COMMITS) < 0 else ends
+            return feed.progress()
+        found = [each for each in ledger.entries if (each.epoch, each.batch) == (self._epoch, -1)]
+        return found[-1].ends() if found else {}
 
     def start(self, spark: Any) -> None:
         """Starts the query."""
@@ -137,7 +140,7 @@ class SparkLane:
         stream = self._loaded(self.feed.stream(spark, self._initial))
         assert self._ledger is not None
         if self._ledger.last is None:  # nothing is left that could be refused
-            self._ledger.open_epoch(self._initial, self._epoch)
+            self._ledger.open_epoch(self._initial, self._epoch, is_asked=True)
         self._spark.clear_drafts()
         writer = stream.writeStream.foreachBatch(self._on_batch).queryName(pipeline.name)
         writer = writer.option("checkpointLocation", str(self._spark.folder.absolute()))
@@ -168,10 +171,11 @@ class SparkLane:
                 raise Stopped(f"batch {number} of {self.pipeline.name!r} is left to the next run")
             try:
                 self.process(frame, number)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - it is kept, and raised by check
                 self.failed = error
-                raise
-        self._done = number
+                # Spark looks for a pattern in the trace, and a long one overflows its stack.
+                raise Failed(f"batch {number} of {self.pipeline.name!r} failed") from None
+            self._done = number  # under the guard: a stop that waits for it asks for its commit
 
     def process(self, frame: Any, number: int) -> None:
         """Does batch `number`, which Spark has planned and perhaps has planned before."""
@@ -192,7 +196,7 @@ class SparkLane:
         outcomes = self._worked(frame, entry, missing, where)
         self._at("files written")
         for at, root in enumerate(missing):
-            joining.counts_of(outcomes, at).check(f"{where}, table {root}")
+            joining.check_counts(outcomes, at, f"{where}, table {root}")
         counts = joining.counts_of(outcomes, 0)
         ends = self._spark.ends(number)
         if list(missing) == list(self._tables):  # else a run before this one published
@@ -216,6 +220,7 @@ class SparkLane:
                 self._epoch, number, self._spark.ranges(number, self._initial),
                 {"version": version, "active": msgspec.to_builtins(features)},
                 {root: table.version for root, table in self._tables.items()},
+                rules.fingerprint(self.pipeline),
             )
         )  # fmt: skip
         return next(
@@ -244,7 +249,7 @@ class SparkLane:
             joining.drop_files(outcome, tables)
             return self.feed.work_again(plan, outcome, priors)
 
-        found = self.feed.work(frame, plan)
+        found = self.feed.work(frame, plan, entry.ranges)
         self.feed.check_cover(found, entry.ranges, where)
         return joining.joined(found, plan, again)
 
@@ -296,11 +301,21 @@ class SparkLane:
         self._is_up = not self.query.status["message"].startswith(COMING_UP)
         return not self._is_up
 
+    def ask_to_stop(self) -> None:
+        """No batch begins any more."""
+        self._is_stopping = True
+
     def stop(self) -> None:
         """Ends the query after the batch in hand, and reports that."""
-        self._is_stopping = True
+        self.ask_to_stop()
         if self._guard.acquire(timeout=STOP_S_MAX):
             self._guard.release()
+        else:
+            self._is_cut = True
+            log.warning(
+                "pipeline %s: its batch did not end within %.0f s and is broken off; the next run "
+                "does it again", self.pipeline.name, STOP_S_MAX,
+            )  # fmt: skip
         end = time.monotonic() + STOP_S_MAX
         while self.is_active and self._done >= 0 and time.monotonic() < end:
             if self._spark.has(COMMITS, self._done):
@@ -326,6 +341,8 @@ class SparkLane:
 
     def check(self) -> None:
         """Raises what ended the query, if it failed."""
+        if self._is_cut:
+            return  # the failure is the end that was asked for
         if isinstance(self.failed, PenstockError):
             raise self.failed
         if self.failed is not None:

@@ -12,9 +12,11 @@ from penstock.pipeline.flow import At
 from penstock.pipeline.ledger import Ledger
 from penstock.pipeline.settings import Pipeline
 from penstock.pipeline.spark import session
+from penstock.pipeline.spark.failing import java_watched
 from penstock.pipeline.spark.feed import Feed
 from penstock.pipeline.spark.kafka_feed import KafkaFeed
 from penstock.pipeline.spark.kafka_url import is_kafka
+from penstock.pipeline.spark.launching import end_of_java
 from penstock.pipeline.spark.penstock_feed import PenstockFeed
 from penstock.pipeline.spark.query import SparkLane
 from penstock.vocabulary.errors import Unsupported
@@ -36,6 +38,10 @@ def opened(pipelines: Sequence[Pipeline], at: At = lambda _: None) -> Iterator[l
         for url in dict.fromkeys(each.url for each in pipelines if not is_kafka(each.url)):
             clients[url] = connect(url)
             stack.callback(_close, thread, clients[url])
+            thread.call(clients[url].open())  # a broker that is away is told before a table is made
+        for each in pipelines:
+            if is_kafka(each.url):
+                KafkaFeed.look(each)  # the same, and a topic that is not there
         lanes = []
         for each in pipelines:
             lane = SparkLane(each, partial(_feed, each, clients.get(each.url), thread), at)
@@ -61,7 +67,7 @@ def run(
         session.check_spark()
         session.check_java()
         session.settings(spark, jars)  # raises when the jars are not to be had
-    with opened(pipelines, at) as lanes, ExitStack() as stack:
+    with opened(pipelines, at) as lanes, java_watched(end_of_java), ExitStack() as stack:
         stack.callback(_close_own)
         if started is None:
             started = session.start(spark, jars)
@@ -83,8 +89,11 @@ def run(
                         lane.check()
                 show(lanes)
         finally:
-            for lane in lanes:
-                lane.stop()
+            for lane in lanes:  # all at once: none begins another batch while one is waited for
+                lane.ask_to_stop()
+            with ExitStack() as ending:  # each of them, also when one fails
+                for lane in reversed(lanes):
+                    ending.callback(lane.stop)
         for lane in lanes:
             lane.check()
             lane.poll()
@@ -94,9 +103,8 @@ def run(
 
 def _feed(pipeline: Pipeline, client: Client | None, thread: LoopThread, ledger: Ledger) -> Feed:
     if client is None:
-        return KafkaFeed(pipeline, ledger.epoch)
-    is_new = ledger.last is None
-    return PenstockFeed(pipeline, client, thread.call, ledger.epoch, is_new=is_new)
+        return KafkaFeed(pipeline, ledger)
+    return PenstockFeed(pipeline, client, thread.call, ledger)
 
 
 def jars_of(pipelines: Sequence[Pipeline]) -> list[str]:

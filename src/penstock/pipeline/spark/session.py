@@ -7,14 +7,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.pipeline.spark import launching
 from penstock.pipeline.spark.refusals import JarsMissing, JavaMissing, SessionFailed, SparkMissing
 
 JAVA_LEAST: Final = 17
 SPARK_LEAST: Final = (4, 2)
 MASTER_DEFAULT: Final = "local[*]"
+LOG_LEVEL: Final = "spark.log.level"
+"""Who sets it wants to see everything Java prints."""
 DELTA: Final = "spark-delta"
 KAFKA: Final = "spark-kafka"
 FIRST_JAR: Final = {DELTA: "delta-spark_*.jar", KAFKA: "spark-sql-kafka-*.jar"}
@@ -25,12 +29,13 @@ OPTIONS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "OFF",
+    LOG_LEVEL: "OFF",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.pollingDelay": "50ms",
+    "spark.python.daemon.module": "penstock.pipeline.spark.daemon",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Small commits: with the default of 50 partitions each one costs seconds on a small machine.
     "spark.databricks.delta.snapshotPartitions": "2",
@@ -89,17 +94,35 @@ def check_spark() -> Any:
     return pyspark
 
 
+def cache() -> Path:
+    """Where things are kept that can be got again."""
+    given = os.environ.get("PENSTOCK_CACHE")
+    return Path(given) if given else Path.home() / ".cache" / "penstock"
+
+
 def find_jars(name: str) -> list[str]:
     """The jars of that name in the cache. Raises JarsMissing."""
-    given = os.environ.get("PENSTOCK_CACHE")
-    home = Path(given) if given else Path.home() / ".cache" / "penstock"
-    folder = home / "servers" / name / "current"
+    folder = cache() / "servers" / name / "current"
     if not any(folder.glob(FIRST_JAR[name])):
         raise JarsMissing(
             f"the jars {name} are not in {folder}; get them with `scripts/servers {name}`, or "
             "name others in the pipeline file: [spark], key spark.jars or spark.jars.packages"
         )
     return sorted(str(each) for each in folder.glob("*.jar"))
+
+
+def check_files(jars: Iterable[str]) -> None:
+    """Raises JarsMissing for a jar of this machine that is not there."""
+    for jar in jars:
+        path = jar.removeprefix("file://")
+        is_here = "://" not in path and "*" not in path
+        if is_here and not Path(path).is_file():
+            raise JarsMissing(f"{jar}, which [spark] names in spark.jars, is not there")
+
+
+def _brings(jars: Iterable[str], name: str) -> bool:
+    """True when somebody's own jars have what ours would."""
+    return any(fnmatch(jar.rpartition("/")[2], FIRST_JAR[name]) for jar in jars)
 
 
 def settings(spark: Mapping[str, Any], jars: Iterable[str] = ()) -> dict[str, str]:
@@ -110,8 +133,12 @@ def settings(spark: Mapping[str, Any], jars: Iterable[str] = ()) -> dict[str, st
     if master.startswith("local"):
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     names = list(jars)
-    if not (given.keys() & {"spark.jars", "spark.jars.packages"}) and names:
-        found["spark.jars"] = ",".join(jar for name in names for jar in find_jars(name))
+    own = [each.strip() for each in given.pop("spark.jars", "").split(",") if each.strip()]
+    check_files(own)
+    if "spark.jars.packages" not in given:
+        own += [jar for name in names if not _brings(own, name) for jar in find_jars(name)]
+    if own:
+        found["spark.jars"] = ",".join(own)
     if DELTA in names:
         found |= DELTA_OPTIONS
     return found | given
@@ -142,6 +169,7 @@ def start(spark: Mapping[str, Any], jars: Iterable[str] = (), name: str = "penst
     # Without it the workers run some other Python, and fail with an error that does not say so.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     wanted = settings(spark, jars)
+    given = {_full(key) for key, _ in flat(spark)}
     if wanted["spark.master"].startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -151,15 +179,22 @@ def start(spark: Mapping[str, Any], jars: Iterable[str] = (), name: str = "penst
     builder = SparkSession.builder.appName(name)
     for key, value in wanted.items():
         builder = builder.config(key, value)
+    words = None if launching.is_launched() else launching.Words(is_shown=LOG_LEVEL in given)
     try:
+        if words is not None:
+            with launching.without_zips(cache(), wanted["spark.master"]):
+                launching.launch(wanted, words)
         session = builder.getOrCreate()
+        register(session, PenstockSource)  # a wrong option of Spark's SQL is seen here first
     except Exception as error:
-        first = str(error).strip().partition("\n")[0]
-        advice = "look at [spark] of the pipeline file, and at what Java printed"
+        reason = launching.reason_of(str(error), words.last() if words is not None else "")
+        advice = "look at [spark] of the pipeline file"
         if "spark.jars.packages" in wanted:
             advice = "the jars of spark.jars.packages may be out of reach: name files in spark.jars"
-        raise SessionFailed(f"Spark did not start: {first}; {advice}") from error
-    register(session, PenstockSource)
+        raise SessionFailed(f"Spark did not start: {reason.rstrip('.')}; {advice}") from error
+    if words is not None:
+        words.pass_on()
+    launching.mute(session)
     return session
 
 

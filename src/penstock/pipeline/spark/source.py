@@ -32,11 +32,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.pipeline.spark import options
+from penstock.pipeline.spark.cutting import cut
 from penstock.vocabulary.errors import InvalidArgument, Unsupported
 from penstock.vocabulary.reading import PlannedRange
 
-ROWS_PER_TASK_MIN: Final = 5_000
-"""A range is not cut into smaller pieces than this."""
 LOOK_ROWS: Final = 10_000
 RANGES: Final = pa.schema(
     [
@@ -264,19 +263,6 @@ class LookingReader(_Reading, DataSourceReader):
             if end > starts.get(at, 0)
         ]
         return [Range(*each, "") for each in cut(ranges, given.tasks_min)]
-
-
-def cut(ranges: Sequence[PlannedRange], tasks: int) -> list[PlannedRange]:
-    """About so many ranges, none of them very short, in the same order."""
-    total = sum(end - start for _, start, end in ranges)
-    size = max(ROWS_PER_TASK_MIN, -(-total // max(1, tasks)))
-    if tasks <= len(ranges):
-        return list(ranges)
-    return [
-        PlannedRange(partition, at, min(at + size, end))
-        for partition, start, end in ranges
-        for at in range(start, end, size)
-    ]
 
 
 def _batches(given: options.Options, part: Range) -> Iterator[Any]:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.pipeline import work
-from penstock.pipeline.arrow import reuse_memory
+from penstock.pipeline.arrow import leave_pandas_alone, reuse_memory
 from penstock.pipeline.datasets import finding
 from penstock.pipeline.datasets.dataset import Dataset
 from penstock.pipeline.datasets.events import EVENTS, conflicts
@@ -24,6 +24,7 @@ from penstock.pipeline.reading import raw_of
 from penstock.pipeline.repositories.files import DataFile, write_files
 from penstock.pipeline.repositories.known import FileMarks, Known, Marks, Numbers, marks_in
 from penstock.pipeline.spark.connecting import reader_of
+from penstock.vocabulary.reading import PlannedRange
 
 PIECE_ROWS: Final = 100_000
 """Messages of a range that are worked on, and written to a file, together."""
@@ -100,9 +101,9 @@ def marks_of(plan: Plan, stored: Stored) -> Marks:
     return FileMarks(stored.moments, partial(marks_in, root, dataset, stored.files))
 
 
-def work_row(plan: Plan, place: ReaderPlace, row: Any) -> bytes:
-    """For a row of emit=ranges: does its work; returns the encoded Outcome."""
-    return encode(work_range(plan, place, row["partition"], row["start"], row["end"]))
+def work_planned(plan: Plan, place: ReaderPlace, planned: PlannedRange) -> bytes:
+    """Does the work of a range; returns the encoded Outcome."""
+    return encode(work_range(plan, place, *planned))
 
 
 def encode(outcome: Outcome) -> bytes:
@@ -134,8 +135,9 @@ def work_messages(
     Memory that is used again is much faster than memory that is new, and a large range needs no
     more of it than a piece.
     """
-    reuse_memory()
     dataset = finding.find(plan.dataset)
+    leave_pandas_alone()  # unless the dataset has imported it
+    reuse_memory()
     limits = msgspec.convert(plan.limits, dataset.limits)
     before = {target.root: list(priors.get(target.root, ())) for target in plan.targets}
     parts = [Part(0, [], [Stored(t.root, [], 0, 0, b"") for t in plan.targets], [], [])]
@@ -212,7 +214,7 @@ def _store(
     if len(files) == 1:
         known.note(files[0], marks)
     one = Stored(
-        target.root, files, len(new), len(made.rows) - len(new),
+        target.root, files, len(new), sifted.duplicate,
         np.ascontiguousarray(marks.moment).tobytes(),
     )  # fmt: skip
     return one, new, events

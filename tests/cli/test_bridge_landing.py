@@ -62,7 +62,7 @@ def test_what_is_published_while_the_bridge_is_away_lands_too(source: str, tmp_p
             bridge.send_signal(signal.SIGKILL)
             bridge.communicate()
         client.publish_many(topic, bodies[COUNT // 2 :])
-    code, said = finish(start(source, landing, "--topic", topic, "--idle", "3"))
+    code, said = finish(start(source, landing, "--topic", topic, "--idle", "6"))
     assert code == 0, said
     found = [body for body in asyncio.run(copied(landing, topic)) if body != b"probe"]
     assert set(found) == set(bodies)

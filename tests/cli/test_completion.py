@@ -29,7 +29,7 @@ def complete(script: Path, *words: str) -> list[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
     return done.stdout.split()
 
@@ -70,7 +70,7 @@ def test_fish_knows_every_command(penstock: Penstock, here: Path) -> None:
             assert f"'__penstock_at {node.path}' -a {word} " in text, (node.path, word)
     if shutil.which("fish"):
         (here / "x.fish").write_text(text)
-        subprocess.run(["fish", "--no-execute", here / "x.fish"], check=True, timeout=30)
+        subprocess.run(["fish", "--no-execute", here / "x.fish"], check=True, timeout=120)
 
 
 def test_topic_names_come_only_from_a_broker_that_runs(penstock: Penstock, here: Path) -> None:

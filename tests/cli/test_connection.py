@@ -41,8 +41,8 @@ def test_an_unknown_topic_is_answered_with_the_nearest(here: Path) -> None:
 def test_a_store_in_use_is_used_through_its_owner(
     penstock: Penstock, here: Path, monkeypatch: pytest.MonkeyPatch, is_frozen: bool
 ) -> None:
-    monkeypatch.setattr(attached, "ATTACH_S_MAX", 0.5)
-    monkeypatch.setattr(opening, "ATTEMPT_S_MAX", 30.0 if not is_frozen else 0.3)
+    monkeypatch.setattr(attached, "ATTACH_S_MAX", 0.5 if is_frozen else 30.0)
+    monkeypatch.setattr(opening, "ATTEMPT_S_MAX", 0.3 if is_frozen else 30.0)
     script = (
         "import penstock, asyncio\n"
         "async def main():\n"

@@ -9,6 +9,8 @@ import penstock as library
 from penstock.vocabulary.policy import Retry
 from tests.cli.conftest import Penstock, broker_url
 
+PATIENCE_S = 30.0
+
 
 async def _fail(url: str, reasons: list[str]) -> None:
     async with library.connect(url) as client:
@@ -17,11 +19,11 @@ async def _fail(url: str, reasons: list[str]) -> None:
             await client.publish("orders", reason.encode(), id=f"order-{number}")
         async with client.subscribe("orders", "billing") as deliveries:
             for _ in reasons:
-                message = await deliveries.receive(timeout_s=5.0)
+                message = await deliveries.receive(timeout_s=PATIENCE_S)
                 assert message is not None
                 message.reject((message.body or b"").decode())
             await deliveries.flush()
-        ends = time.monotonic() + 5
+        ends = time.monotonic() + PATIENCE_S
         while len(await client.dead_letters("orders", "billing")) < len(reasons):
             assert time.monotonic() < ends
             await asyncio.sleep(0.01)
@@ -130,11 +132,11 @@ async def _fail_everywhere(url: str) -> None:
             await client.publish(topic, topic.encode(), id=topic)
         async with client.subscribe("s/+", "p") as deliveries:
             for _ in range(3):
-                message = await deliveries.receive(timeout_s=5.0)
+                message = await deliveries.receive(timeout_s=PATIENCE_S)
                 assert message is not None
                 message.reject("no") if message.topic != "s/2" else message.ack()
             await deliveries.flush()
-        ends = time.monotonic() + 5
+        ends = time.monotonic() + PATIENCE_S
         while len(await client.dead_letters("s/+", "p")) < 2:
             assert time.monotonic() < ends
             await asyncio.sleep(0.01)

@@ -60,6 +60,8 @@ def test_it_serves_until_it_is_asked_to_stop(here: Path, penstock: Penstock) -> 
         (["--api-keys", "none.toml"], "none.toml cannot be read"),
         (["--port", "70000"], "is not a port"),
         (["--dataset", "boat"], "no dataset 'boat'"),
+        (["--reader", "pms"], "is no dataset and reader, as pms=mine"),
+        (["--reader", "pmx=mine"], "no dataset 'pmx' for a reader"),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_anything_starts(

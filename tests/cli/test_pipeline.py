@@ -1,10 +1,13 @@
 import shutil
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from penstock.pipeline.spark import kafka_operations
 from tests.cli.conftest import Penstock
+from tests.pipeline.datasets import bodies
 from tests.pipeline.lane import Lane, readings
 
 
@@ -30,8 +33,11 @@ def test_a_file_is_run_and_the_counts_are_told(lane: Lane, penstock: Penstock) -
 
 
 def test_tables_are_checked_and_compacted(lane: Lane, penstock: Penstock) -> None:
+    folder = Path(lane.pipeline.folders()[0])
+    folder.mkdir(parents=True)  # a folder is no table yet, and looking makes none
     before = penstock("pipeline", "check", "pipeline.toml")
     assert (before.code, "does not exist yet" in before.out) == (0, True)
+    assert not list(folder.iterdir())
     lane.post(readings(9))
     penstock("pipeline", "run", "pipeline.toml")
     (checked,) = penstock("pipeline", "check", "pipeline.toml", "--json").json()
@@ -39,12 +45,33 @@ def test_tables_are_checked_and_compacted(lane: Lane, penstock: Penstock) -> Non
     assert [each["backwards"] for each in checked["series"]] == [0, 0, 0]
     shown = penstock("pipeline", "check", "pipeline.toml").out
     assert ("PMS-0/0241" in shown, "backwards" in shown) == (True, True)
-    lane.post(readings(9, 9))
+    odd = bodies.encoded(bodies.pms(pms_id="a\n\x1b[31m" + "x" * 900))
+    lane.post([*readings(9, 9), odd])
     penstock("pipeline", "run", "pipeline.toml")
+    shown = penstock("pipeline", "check", "pipeline.toml").out
+    assert ("a\\n\\x1b[31mxxx" in shown, max(map(len, shown.splitlines())) < 250) == (True, True)
     (done,) = penstock("pipeline", "compact", "pipeline.toml", "--json").json().values()
     assert (done["files_before"], done["files_after"]) == (2, 1)
     answer = penstock("pipeline", "compact", "pipeline.toml", "--vacuum", "168")
     assert (answer.code, "deleted" in answer.out) == (0, True)
+
+
+def test_a_device_cannot_write_to_the_terminal(lane: Lane, penstock: Penstock) -> None:
+    lane.post([readings(1)[0].replace(b"PMS-0", b"PMS\\u001b[2J\\n")])
+    penstock("pipeline", "run", "pipeline.toml")
+    shown = penstock("pipeline", "check", "pipeline.toml").out
+    assert ("PMS\\x1b[2J\\n/0241" in shown, "\x1b[2J" in shown) == (True, False)
+
+
+def test_rows_are_told_once_for_several_tables(lane: Lane, penstock: Penstock) -> None:
+    text = lane.file.read_text()
+    (line,) = [each for each in text.splitlines() if each.startswith("repository")]
+    url = line.partition(" = ")[2]
+    lane.file.write_text(text.replace(line, f'repository = [{url}, "parquet:./plain"]'))
+    lane.post(readings(5))
+    penstock("pipeline", "run", "pipeline.toml")
+    shown = penstock("pipeline", "status", "pipeline.toml").out
+    assert shown.split()[-8:] == ["pms", "1", "0", "yes", "5", "0", "5", "0"]
 
 
 def test_a_lost_checkpoint_is_refused_by_name_and_resumed(lane: Lane, penstock: Penstock) -> None:
@@ -54,9 +81,62 @@ def test_a_lost_checkpoint_is_refused_by_name_and_resumed(lane: Lane, penstock: 
     refused = penstock("pipeline", "run", "pipeline.toml", "--json")
     assert (refused.code, refused.error()["code"]) == (1, "checkpoint-missing")
     resumed = penstock("pipeline", "resume", "pipeline.toml", "--from-table", "--json")
-    assert resumed.json() == {"pms": {"0": 5}}
+    assert resumed.json() == {"pms": {"starts": {"0": 5}, "missing": [], "is_skipped": False}}
     assert penstock("pipeline", "run", "pipeline.toml").code == 0
     assert penstock("pipeline", "resume", "pipeline.toml").code == 2
+
+
+def test_a_trimmed_topic_goes_on_behind_what_is_missing(lane: Lane, penstock: Penstock) -> None:
+    lane.post(readings(20))
+    penstock("pipeline", "run", "pipeline.toml")
+    lane.post(readings(20, 20))
+    lane.trim()
+    lane.post(readings(5, 40))
+    refused = penstock("pipeline", "run", "pipeline.toml", "--json").error()
+    assert refused["code"] == "source-differs"
+    assert "0:20 to 0:40" in refused["text"]
+    words = ("pipeline", "resume", "pipeline.toml", "--from-table")
+    resumed = penstock(*words)
+    assert "goes on from 0:20" in resumed.err
+    assert "no longer holds 0:20 to 0:40" in resumed.err
+    assert "--skip-missing` goes on behind" in resumed.err
+    again = penstock("pipeline", "run", "pipeline.toml", "--json").error()
+    assert again["code"] == "source-differs"
+    assert "no longer holds 0:20 to 0:40" in again["text"]
+    skipped = penstock(*words, "--skip-missing", "--json")
+    lost = {"partition": 0, "start": 20, "end": 40}
+    assert skipped.json() == {"pms": {"starts": {"0": 40}, "missing": [lost], "is_skipped": True}}
+    assert "pms leaves out 0:20 to 0:40" in skipped.err
+    told = penstock(*words, "--skip-missing")
+    assert told.out.split()[-5:] == ["pms", "0", "20", "40", "20"]
+    (done,) = penstock("pipeline", "run", "pipeline.toml", "--json").json()
+    assert done["stored"] == 5
+    assert len(lane.rows()) == 25
+    assert penstock(*words, "--json").json()["pms"]["starts"] == {"0": 45}
+
+
+def test_resuming_needs_no_broker_unless_it_has_to_be_asked(lane: Lane, penstock: Penstock) -> None:
+    lane.post(readings(5))
+    penstock("pipeline", "run", "pipeline.toml")
+    shutil.rmtree(lane.folder / "data")
+    words = ("pipeline", "resume", "pipeline.toml", "--from-table", "--json")
+    assert penstock(*words).json()["pms"]["starts"] == {"0": 5}
+    assert penstock(*words, "--skip-missing").error()["code"] == "not-a-store"
+
+
+def test_kafka_is_asked_for_its_lowest_offsets(
+    lane: Lane, penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane.post(readings(5))
+    penstock("pipeline", "run", "pipeline.toml")
+    text = lane.file.read_text(encoding="utf-8").replace('lane = "process"\n', "")
+    text = text.replace(f'"{lane.url}/', '"kafka://127.0.0.1:9/')
+    lane.file.write_text(text, encoding="utf-8")
+    link = Mock(return_value=Mock(ends=Mock(return_value={0: (7, 9)})))
+    monkeypatch.setattr(kafka_operations, "KafkaLink", link)
+    words = ("pipeline", "resume", "pipeline.toml", "--from-table", "--skip-missing", "--json")
+    assert penstock(*words).json()["pms"]["starts"] == {"0": 7}
+    link.return_value.close.assert_called_once()
 
 
 def test_quarantine_is_replayed(lane: Lane, penstock: Penstock) -> None:
@@ -123,3 +203,6 @@ def test_a_pipeline_is_chosen_by_name(lane: Lane, penstock: Penstock) -> None:
     answer = penstock("pipeline", "check", "pipeline.toml", "--pipeline", "pmss")
     assert (answer.code, "did you mean 'pms'" in answer.err) == (2, True)
     assert penstock("pipeline", "check", "pipeline.toml", "--pipeline", "pms").code == 0
+    for option in ("--url", "--context"):
+        refused = penstock("pipeline", "run", "pipeline.toml", option, "memory:")
+        assert (refused.code, "its `source` in pipeline.toml" in refused.err) == (2, True)

@@ -156,8 +156,9 @@ def test_a_message_past_its_time_to_live_is_not_delivered(
     assert penstock("pub", "mails", *words, "--ttl", "1ms").code == 0
     penstock("pub", "mails", "y", "--ttl", "1h")
     time.sleep(0.01)
-    answer = penstock("sub", "mails", "--subscription", "post", "--timeout", "0.2")
-    assert answer.out == "y\n"
+    taking = ("sub", "mails", "--subscription", "post", "--timeout")
+    assert penstock(*taking, "60", "--count", "1").out == "y\n"
+    assert penstock(*taking, "0.2").out == ""
     (row,) = penstock("subscriptions", "list", "mails", "--json").json()
     assert (row["expired"], row["acked"]) == (1, 1)
 

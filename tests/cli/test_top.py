@@ -1,3 +1,4 @@
+import codecs
 import os
 import pty
 import re
@@ -103,6 +104,7 @@ class Screen:
             env=os.environ | {"TERM": "xterm", "PENSTOCK_URL": broker_url()},
         )
         self.text = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()  # a read may end in a character
 
     def until(self, text: str) -> None:
         deadline = time.monotonic() + 120
@@ -110,20 +112,23 @@ class Screen:
             assert time.monotonic() < deadline, self.text
             self._read(1.0)
 
-    def _read(self, timeout_s: float) -> None:
+    def _read(self, timeout_s: float) -> bool:
+        """Reads what is there; False when there is nothing."""
         ready, _, _ = select.select([self.master], [], [], timeout_s)
         if ready:
-            self.text += os.read(self.master, 65536).decode()
+            self.text += self._decoder.decode(os.read(self.master, 65536))
+        return bool(ready)
 
     def press(self, key: bytes) -> None:
         os.write(self.master, key)
 
     def ended(self) -> int:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.text
             self._read(0.05)  # a terminal that is not read blocks its writer
-        self._read(0)
+        while self._read(0):
+            pass
         assert termios.tcgetattr(self.slave) == self.before
         assert self.text.rstrip().endswith("\x1b[?1049l")
         return self.process.returncode

@@ -30,6 +30,15 @@ def add(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="serve another dataset too: a module or a file that holds DATASET",
     )
+    parser.add_argument(
+        "--reader",
+        action="append",
+        type=reader,
+        default=[],
+        metavar="DATASET=NAME",
+        help="the `subscription` of the pipeline that reads a dataset, when it is not the default; "
+        "readings are held for it from the first one on",
+    )
 
 
 async def run(arguments: Namespace, output: Output) -> int:
@@ -43,7 +52,7 @@ async def run(arguments: Namespace, output: Output) -> int:
     keys = read_keys(arguments.api_keys) if arguments.api_keys else None
     gateway = Gateway(
         url_of(arguments), host=arguments.host, port=arguments.port, keys=keys,
-        datasets=tuple(arguments.dataset),
+        datasets=tuple(arguments.dataset), readers=dict(arguments.reader),
     )  # fmt: skip
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -60,6 +69,14 @@ def port(text: str) -> int:
     if not text.isdigit() or int(text) > PORT_MAX:
         raise ArgumentTypeError(f"{text!r} is not a port: 0 to {PORT_MAX}")
     return int(text)
+
+
+def reader(text: str) -> tuple[str, str]:
+    """A dataset and the name of its reader."""
+    dataset, mark, name = text.partition("=")
+    if not (dataset and mark and name):
+        raise ArgumentTypeError(f"{text!r} is no dataset and reader, as pms=mine")
+    return dataset, name
 
 
 def _say(output: Output, port: int, arguments: Namespace) -> None:

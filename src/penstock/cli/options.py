@@ -32,7 +32,8 @@ def add_common(parser: ArgumentParser) -> None:
         "--url",
         metavar="URL",
         default=SUPPRESS,
-        help="the broker: file:DIR, penstock://HOST:PORT or memory: "
+        help="the broker: file:DIR, penstock://HOST:PORT, memory:, or another one, as "
+        "kafka://HOST; `penstock capabilities` lists them "
         f"(default: ${URL_VARIABLE}, then the context ${CONTEXT_VARIABLE} names, then `url` in "
         f"{FILE} or the file ${FILE_VARIABLE} names, then the context in use, then {URL_DEFAULT})",
     )

@@ -7,13 +7,17 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from penstock.cli import values
 from penstock.cli.command import Command, Group
-from penstock.cli.output import Output, number, plural
+from penstock.cli.output import Output, number, plural, printable
 from penstock.cli.parser import BadUsage, suggestion
 from penstock.cli.progress import Progress
+from penstock.cli.top import cut
+
+DEVICE_MAX: Final = 60
+"""Characters of a device and pack that are shown: they may be long, and hold anything."""
 
 
 def _add_file(parser: ArgumentParser) -> None:
@@ -26,6 +30,12 @@ def _add_file(parser: ArgumentParser) -> None:
 def _chosen(arguments: Namespace) -> list[Any]:
     from penstock.pipeline.settings import read_file
 
+    for option in ("url", "context"):
+        if getattr(arguments, option, None) is not None:
+            raise BadUsage(
+                f"--{option} changes nothing here: the broker of each pipeline is its `source` in "
+                f"{arguments.file}"
+            )
     found = read_file(arguments.file).pipelines
     if arguments.pipeline is None:
         return list(found.values())
@@ -118,12 +128,12 @@ def tell(output: Output, consumers: list[Any]) -> None:
 
 def _check(arguments: Namespace, output: Output) -> int:
     from penstock.pipeline.checking import check_table
-    from penstock.pipeline.repositories.choose import open_repository
+    from penstock.pipeline.repositories.choose import has_table, open_repository
 
     found: list[dict[str, Any]] = []
     for each in _chosen(arguments):
         for url, folder in zip(each.repositories, each.folders(), strict=True):
-            if not Path(folder).exists():
+            if not has_table(url, each.table):
                 found.append({"pipeline": each.name, "table": folder, "rows": None, "series": []})
                 continue
             storage = open_repository(url, each.table, each.dataset)
@@ -156,7 +166,8 @@ def _show_check(output: Output, table: dict[str, Any]) -> None:
         ],
         [
             [
-                "/".join(each["keys"]), number(each["rows"]), each["first"], each["last"],
+                cut(printable("/".join(each["keys"]).encode()), DEVICE_MAX),
+                number(each["rows"]), each["first"], each["last"],
                 number(each["usual_step_s"]), number(each["gaps"]),
                 number(each["longest_gap_s"]), number(each["clashes"]),
                 number(each["backwards"]),
@@ -191,7 +202,7 @@ async def _status(arguments: Namespace, output: Output) -> int:
         [
             [
                 each["pipeline"], each["epoch"], each["batch"],
-                "yes" if each["is_finished"] else "no", number(sum(each["rows"].values())),
+                "yes" if each["is_finished"] else "no", _rows(each["rows"]),
                 number(each["lag"]), number(each["counts"]["read"]),
                 number(each["counts"]["quarantined"]),
             ]
@@ -199,6 +210,11 @@ async def _status(arguments: Namespace, output: Output) -> int:
         ],
     )  # fmt: skip
     return 0
+
+
+def _rows(tables: dict[str, int]) -> str:
+    """How many rows the tables of a pipeline have, which is the same once a batch is finished."""
+    return " / ".join(map(number, dict.fromkeys(tables.values())))
 
 
 # -- change -----------------------------------------------------------------------------------
@@ -212,18 +228,81 @@ def _add_resume(parser: ArgumentParser) -> None:
         required=True,
         help="open a new epoch where the tables end",
     )
+    parser.add_argument(
+        "--skip-missing",
+        action="store_true",
+        help="begin behind what the broker no longer holds, and tell what that is: it is never "
+        "stored",
+    )
 
 
-def _resume(arguments: Namespace, output: Output) -> int:
-    from penstock.pipeline.operations import resume
+async def _resume(arguments: Namespace, output: Output) -> int:
+    from penstock.pipeline.operations import resume_behind
+    from penstock.pipeline.rewinding import SKIPPING, shown
 
-    found = {each.name: resume(each) for each in _chosen(arguments)}
+    is_skipping = arguments.skip_missing
+    found = {}
+    for each in _chosen(arguments):
+        held = await _held(each, is_needed=is_skipping)
+        found[each.name] = resume_behind(each, held, skips_missing=is_skipping)
     if output.is_json:
-        output.document(found)
-    for name, ends in found.items():
-        places = ", ".join(f"{at}:{end}" for at, end in sorted(ends.items()))
+        output.document(
+            {
+                name: {
+                    "starts": done.starts,
+                    "missing": [_range(each) for each in done.missing],
+                    "is_skipped": is_skipping and bool(done.missing),
+                }
+                for name, done in found.items()
+            }
+        )
+    for name, done in found.items():
+        places = ", ".join(f"{at}:{end}" for at, end in sorted(done.starts.items()))
         output.notice(f"pipeline {name} goes on from {places}")
+        if done.missing and not is_skipping:
+            output.notice(
+                f"its topic no longer holds {shown(done.missing)}: it will be refused. {SKIPPING} "
+                "goes on behind that"
+            )
+    lost = [
+        {"pipeline": name} | _range(each) for name, done in found.items() for each in done.missing
+    ]
+    if lost and not output.is_json:
+        output.table(
+            ["missing of", ">partition", ">start", ">end", ">offsets"],
+            [
+                [
+                    each["pipeline"], each["partition"], each["start"], each["end"],
+                    number(each["end"] - each["start"]),
+                ]
+                for each in lost
+            ],
+        )  # fmt: skip
     return 0
+
+
+def _range(given: tuple[int, int, int]) -> dict[str, Any]:
+    return dict(zip(("partition", "start", "end"), given, strict=True))
+
+
+async def _held(pipeline: Any, *, is_needed: bool) -> dict[int, int]:
+    """The lowest offsets that the broker holds; none when it cannot be asked and need not be."""
+    from penstock.cli.connection import check_exists
+    from penstock.client.client import connect
+    from penstock.pipeline.rewinding import held_from
+    from penstock.pipeline.spark import kafka_operations
+    from penstock.vocabulary.errors import PenstockError
+
+    try:
+        if kafka_operations.is_here(pipeline):
+            return await asyncio.to_thread(kafka_operations.lowest_held, pipeline)
+        check_exists(pipeline.url)
+        async with connect(pipeline.url) as client:
+            return await held_from(client, pipeline.topic)
+    except PenstockError:
+        if is_needed:
+            raise
+        return {}
 
 
 def _add_compact(parser: ArgumentParser) -> None:
@@ -336,15 +415,16 @@ GROUP = Group(
         ),
         Command(
             "status",
-            "how far each pipeline is; it must not run at the same time",
+            "how far each pipeline is, whether it runs or not",
             "pipeline status pipeline.toml --json",
             _add_file,
             _status,
         ),
         Command(
             "resume",
-            "go on after a lost or foreign checkpoint",
-            "pipeline resume pipeline.toml --from-table",
+            "go on after a lost or foreign checkpoint, or behind what the topic lost",
+            "pipeline resume pipeline.toml --from-table\n"
+            "pipeline resume pipeline.toml --from-table --skip-missing",
             _add_resume,
             _resume,
         ),

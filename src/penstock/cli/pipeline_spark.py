@@ -4,6 +4,7 @@ import asyncio
 import threading
 from typing import Any
 
+from penstock.cli import logs
 from penstock.cli.output import Output
 from penstock.cli.pipeline import tell
 from penstock.cli.progress import Progress
@@ -22,10 +23,13 @@ async def run_spark(pipelines: list[Any], file: str, output: Output) -> int:
                 f"[pipeline.{each.name}] runs in this process and others of {file} on Spark: run "
                 "them one by one, with --pipeline NAME"
             )
+    logs.hush_java()
     stopping = threading.Event()
-    with Progress(output, "rows") as progress, stopping_on_signals(stopping.set):
+    with Progress(output, "Spark starts; rows") as progress, stopping_on_signals(stopping.set):
 
         def show(lanes: list[Any]) -> None:
+            if any(each.batches for each in lanes):
+                progress.label = "rows"
             progress.set(sum(each.counts.read for each in lanes))
 
         lanes = await asyncio.to_thread(

@@ -23,7 +23,7 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.is_shown = is_terminal(sys.stderr) and not output.is_quiet
-        self._label = label
+        self.label = label
         self._total = total
         self._clock = clock
         self._began = clock()
@@ -74,8 +74,8 @@ class Progress:
         """The line as it would be drawn."""
         elapsed = max(self._clock() - self._began, 1e-9)
         if not self._total:
-            return f"{self._label}  {number(round(self._done))}  {elapsed:.0f} s"
+            return f"{self.label}  {number(round(self._done))}  {elapsed:.0f} s"
         share = min(self._done / self._total, 1.0)
         full = round(share * BAR_WIDTH)
         left = "" if not share else f"  {elapsed / share - elapsed:.0f} s left"
-        return f"{self._label} [{'#' * full}{'.' * (BAR_WIDTH - full)}] {share:4.0%}{left}"
+        return f"{self.label} [{'#' * full}{'.' * (BAR_WIDTH - full)}] {share:4.0%}{left}"

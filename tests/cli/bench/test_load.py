@@ -79,10 +79,25 @@ def _use(monkeypatch: pytest.MonkeyPatch, chosen: Slow) -> None:
 
 def test_a_hanging_publish_does_not_stop_the_ones_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Open loop: the third is due while the first two hang, and is sent."""
-    _use(monkeypatch, Slow())
+
+    class Hanging(Slow):
+        def __init__(self) -> None:
+            super().__init__()
+            self.others = asyncio.Event()
+
+        async def publish(self, body: bytes) -> None:
+            if int(body[:12]) < 2:
+                async with asyncio.timeout(30):
+                    await self.others.wait()
+            await super().publish(body)
+            if self.published == 18:
+                self.others.set()
+
+    _use(monkeypatch, Hanging())
     found = load.latency(Plan(messages=20, rate=200.0, size=20))
-    assert found["confirmed"].worst >= 0.2
-    assert found["confirmed"].p50 < 0.15, "the others did not wait for the two that hung"
+    confirmed = found["confirmed"]
+    assert confirmed.worst >= 0.2
+    assert confirmed.p50 <= confirmed.worst - 0.2, "the others did not wait for the two that hung"
     assert found["lost"] == 0
 
 

@@ -1,6 +1,7 @@
 """What an offender sends is what its name says; what a server does about it is in test_hostile."""
 
 import asyncio
+from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,16 +11,26 @@ from penstock.cli.bench import offenders
 from penstock.cli.bench.offenders import Gang, Order
 from penstock.wire import frames
 
+PATIENCE_S = 30.0
+
 
 def _seen(
-    use: Callable[[int], Coroutine[Any, Any, None]], *, seconds: float = 0.5, hangs_up: bool = False
-) -> bytes:
-    """What a listener gets from an offender that is stopped after a while."""
+    use: Callable[[int], Coroutine[Any, Any, None]], enough: int | None = 0, *,
+    hangs_up: bool = False,
+) -> bytes:  # fmt: skip
+    """What a listener gets from an offender that is stopped a moment after it sent enough.
+
+    None waits until it ends by itself.
+    """
     got = bytearray()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if enough == 0:
+            came.set()
         while data := await reader.read(4096):
             got.extend(data)
+            if enough is not None and len(got) >= enough:
+                came.set()
             if hangs_up and len(got) > 100:
                 break
         writer.close()
@@ -29,11 +40,15 @@ def _seen(
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         async with server:
             task = asyncio.create_task(use(server.sockets[0].getsockname()[1]))
-            await asyncio.wait([task], timeout=seconds)
+            coming = asyncio.create_task(came.wait())
+            await asyncio.wait([task, coming], timeout=PATIENCE_S, return_when=FIRST_COMPLETED)
+            await asyncio.sleep(0.2)  # what comes although it should not comes now
             task.cancel()
+            coming.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await asyncio.sleep(0.05)
 
+    came = asyncio.Event()
     asyncio.run(run())
     return bytes(got)
 
@@ -48,7 +63,7 @@ def test_slow_sends_its_first_byte_and_waits(protocol: str) -> None:
     def use(port: int) -> Coroutine[Any, Any, None]:
         return offenders.slow(Gang(_order(port, protocol)), port, 0)
 
-    assert len(_seen(use)) == 1
+    assert len(_seen(use, 1)) == 1
 
 
 def test_idle_says_nothing() -> None:
@@ -62,7 +77,7 @@ def test_huge_declares_two_gigabytes_and_notices_the_end() -> None:
         gangs.append(Gang(_order(port, "frames")))
         return offenders.huge(gangs[0], port, 0)
 
-    seen = _seen(use, seconds=5.0, hangs_up=True)
+    seen = _seen(use, None, hangs_up=True)
     hello = offenders._hello()
     assert seen.startswith(hello)
     assert frames.HEADER.unpack_from(seen, len(hello))[0] == 2 << 30
@@ -71,8 +86,9 @@ def test_huge_declares_two_gigabytes_and_notices_the_end() -> None:
 
 def test_half_open_sends_half() -> None:
     whole = offenders._right(Gang(_order(9, "http")), 9)
-    seen = _seen(lambda port: offenders.half_open(Gang(_order(port, "http")), port, 0))
-    assert seen == whole[: len(whole) // 2]
+    half = whole[: len(whole) // 2]
+    seen = _seen(lambda port: offenders.half_open(Gang(_order(port, "http")), port, 0), len(half))
+    assert seen == half
 
 
 def test_garbage_comes_again_and_again() -> None:
@@ -82,7 +98,7 @@ def test_garbage_comes_again_and_again() -> None:
         gangs.append(Gang(_order(port, "lines")))
         return offenders.garbage(gangs[0], port, 0)
 
-    assert len(_seen(use, seconds=2.0)) >= 2 * 4096
+    assert len(_seen(use, 2 * 4096)) >= 2 * 4096
     assert gangs[0].opened >= 2
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.demo import crash
+from penstock.cli.demo import crash, parcels
 from tests.cli.conftest import Penstock
 
 
@@ -49,6 +49,8 @@ def test_a_broken_promise_is_a_failure(
     monkeypatch.setattr(crash, "ACKED_MIN", 20)
     monkeypatch.setattr(crash, "SHIPPED_MIN", 10)
     monkeypatch.setattr(crash, "work_and_kill", boast)
+    monkeypatch.setattr(crash, "PATIENCE_S", 2.0)
+    monkeypatch.setattr(parcels, "PATIENCE_S", 0.0)
     answer = penstock("demo", "--part", "messaging")
     assert answer.code == 1
     assert "BROKEN" in answer.out

@@ -36,6 +36,7 @@ def test_every_promise_is_kept_after_a_kill(tmp_path: Path) -> None:
 
 def test_a_broken_promise_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crash, "QUIET_S", 0.1)
+    monkeypatch.setattr(crash, "PATIENCE_S", 2.0)
 
     async def look() -> Found:
         async with library.connect("memory:") as client:
@@ -48,6 +49,22 @@ def test_a_broken_promise_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asyncio.run(look())
     assert (found.lost, found.missing, found.returned) == ({"c"}, {"c"}, {"b"})
     assert not found.is_whole
+
+
+def test_a_promise_that_is_kept_late_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crash, "QUIET_S", 0.01)
+
+    async def look() -> Found:
+        async with library.connect("memory:") as client:
+            for name in (BILLING, AUDIT):
+                await client.create_subscription(TOPIC, name)
+            comparing = asyncio.create_task(crash.compare(client, Promises({"a"}, set(), set())))
+            await asyncio.sleep(0.1)
+            await client.publish(TOPIC, b"x", id="a")
+            return await comparing
+
+    found = asyncio.run(look())
+    assert found.is_whole, found
 
 
 def test_a_child_that_ends_by_itself_is_an_error(

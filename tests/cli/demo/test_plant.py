@@ -40,7 +40,7 @@ def test_a_part_that_does_not_start_says_why(tmp_path: Path) -> None:
     part.stop()
     again = Part(tmp_path, "pipeline", "pipeline", "run", "nowhere.toml", "--json")
     with pytest.raises(ChildFailed, match=r"the pipeline failed: .*nowhere\.toml"):
-        again.finish(60)
+        again.finish(120)
     again.stop()
 
 
@@ -51,7 +51,7 @@ def test_a_pipeline_on_spark_is_started_again_a_few_times(
     with Plant(tmp_path, "spark") as plant:
         plant.start_pipeline("available-now")
         with pytest.raises(ChildFailed, match=r"the pipeline failed: .*java-missing"):
-            plant.finish_pipeline(60)
+            plant.finish_pipeline(240)
         assert plant.restarts == 2
 
 
@@ -60,7 +60,10 @@ def test_a_batch_is_open_from_the_ledger_to_the_counts(tmp_path: Path) -> None:
     assert not plant.has_open_batch()
     folder = plant.checkpoint("mppt")
     folder.mkdir(parents=True)
-    (folder / "ledger.jsonl").write_text("x\ny", encoding="utf-8")
+    opened = 'x {"epoch":1,"batch":-1,"ranges":[]}\n'  # the Spark lane begins with this
+    (folder / "ledger.jsonl").write_text(opened, encoding="utf-8")
+    assert not plant.has_open_batch()
+    (folder / "ledger.jsonl").write_text(opened + "x\ny", encoding="utf-8")
     assert plant.has_open_batch()
     line = '{"application": "mppt/1", "batch": 0, "read": 3, "stored": 2}\n'
     (folder / "counts.jsonl").write_text(line + '{"torn', encoding="utf-8")

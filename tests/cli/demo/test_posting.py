@@ -49,7 +49,7 @@ def server() -> Iterator[Server]:
 
 
 def test_a_post_is_repeated_until_it_is_confirmed(server: Server) -> None:
-    fleet = Fleet(server.port, [POST, POST], 0.0)
+    fleet = Fleet(server.port, [POST, POST], 0.0, 1)
     fleet.start()
     fleet.finish(30)
     assert server.bodies == [b"{}"] * 3

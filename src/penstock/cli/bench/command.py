@@ -42,7 +42,8 @@ def add(parser: ArgumentParser) -> None:
         nargs="+",
         metavar="URL",
         default=[],
-        help="the same work there, too, in turns: penstock://…, nats://…, redis://…, memory:; "
+        help="the same work there, too, in turns: penstock://…, nats://…, redis://…, "
+        "kafka://…, memory:; "
         "nats:, nats:always, redis: and redis:always start a server of the cache",
     )
     what.add_argument("--suite", action="store_true", help="every figure beside its target")

@@ -16,6 +16,8 @@ CONFIRMED_MIN: Final = 200
 ACKED_MIN: Final = 80
 SHIPPED_MIN: Final = 30
 QUIET_S: Final = 0.5
+PATIENCE_S: Final = 10.0
+"""How long what was promised is waited for; it may be slow to come on a busy machine."""
 
 
 class ChildFailed(PenstockError):
@@ -98,8 +100,8 @@ def work_and_kill(folder: Path, tell: Callable[[str, str, int], None]) -> Promis
 async def compare(client: Any, promises: Promises) -> Found:
     """Drains both subscriptions and holds them against the promises."""
     report = (await client.stats())["recovery"]
-    stored = await _drain(client, AUDIT)
-    delivered = await _drain(client, BILLING)
+    stored = await _drain(client, AUDIT, promises.confirmed)
+    delivered = await _drain(client, BILLING, promises.confirmed - promises.acking)
     return Found(
         stored=len(stored),
         lost=promises.confirmed - stored,
@@ -111,10 +113,12 @@ async def compare(client: Any, promises: Promises) -> Found:
     )
 
 
-async def _drain(client: Any, subscription: str) -> set[str]:
+async def _drain(client: Any, subscription: str, promised: set[str]) -> set[str]:
     found: set[str] = set()
+    left = set(promised)
     async with client.subscribe(TOPIC, subscription) as deliveries:
-        while message := await deliveries.receive(timeout_s=QUIET_S):
+        while message := await deliveries.receive(timeout_s=PATIENCE_S if left else QUIET_S):
             found.add(message.id)
+            left.discard(message.id)
             message.ack()
     return found

@@ -10,7 +10,7 @@ TOPIC: Final = "payments"
 SUBSCRIPTION: Final = "bank"
 ATTEMPTS: Final = 3
 REASON: Final = "the bank does not know this account"
-PATIENCE_S: Final = 5.0
+PATIENCE_S: Final = 30.0
 
 
 async def fail(client: Any) -> tuple[int, list[Any]]:

@@ -1,6 +1,7 @@
 """Each order becomes one parcel: taken from one topic and put into another as one transaction."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,6 +13,8 @@ SHIPPING: Final = "shipping"
 SHIPPING_S: Final = 0.01
 """Shipping takes longer than ordering, so some orders are always on the way."""
 LOOK_MAX: Final = 100_000
+PATIENCE_S: Final = 10.0
+"""How long confirmed orders are waited for; they may be slow to come on a busy machine."""
 
 
 class Shipped(msgspec.Struct):
@@ -56,7 +59,11 @@ async def ship_the_rest(
 ) -> Shipped:
     """Goes on where the killed process was, and holds the parcels against the promises."""
     before = await _parcels(client)
-    await ship(client, orders, lambda _name: None, quiet_s)
+    left = confirmed - before.keys()
+    ends = time.monotonic() + PATIENCE_S
+    await ship(client, orders, left.discard, quiet_s)
+    while left and time.monotonic() < ends:
+        await ship(client, orders, left.discard, quiet_s)
     after = await _parcels(client)
     return Shipped(
         before=before.total(),

@@ -19,6 +19,8 @@ from penstock.cli.demo.crash import ChildFailed
 STOP_S: Final = 30.0
 LAST_WORDS: Final = 400
 RESTARTS_MAX: Final = 2
+OPENS_EPOCH: Final = '"batch":-1,'
+"""In the line of a ledger that is no batch."""
 DATASETS: Final = ("pms", "mppt", "inverter")
 FILE: Final = """\
 [pipeline.{name}]
@@ -226,9 +228,9 @@ class Plant:
     def has_open_batch(self) -> bool:
         """True when some batch is in the ledger and not yet counted: the middle of one."""
         return any(
-            len(_whole_lines(self.checkpoint(each) / "ledger.jsonl"))
-            > len(_whole_lines(self.checkpoint(each) / "counts.jsonl"))
-            for each in self.datasets
+            sum(OPENS_EPOCH not in line for line in _whole_lines(folder / "ledger.jsonl"))
+            > len(_whole_lines(folder / "counts.jsonl"))
+            for folder in map(self.checkpoint, self.datasets)
         )
 
     def wait_until(self, is_so: Any, what: str, timeout_s: float, look_s: float = 0.05) -> None:

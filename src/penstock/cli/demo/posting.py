@@ -1,6 +1,7 @@
 """The devices' side: posts until it is answered 200, and remembers what was."""
 
 import http.client
+import sys
 import threading
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from penstock.cli.demo.fleet import Key, Post
 ANSWER_S: Final = 30.0
 AGAIN_S: Final = 0.2
 REFUSED: Final = range(400, 500)
+SLOWER: Final = 10
 
 
 class Device:
@@ -65,11 +67,15 @@ class Device:
 class Fleet(threading.Thread):
     """All devices, posting beside everything else that happens."""
 
-    def __init__(self, port: int, posts: Iterable[Post], pause_s: float) -> None:
+    def __init__(
+        self, port: int, posts: Iterable[Post], pause_s: float, slower_after: int = sys.maxsize
+    ) -> None:
         super().__init__(name="fleet", daemon=True)
         self._device = Device(port)
         self._posts = posts
         self._pause_s = pause_s
+        self._slower_after = slower_after
+        """Posts after which pauses are longer, so that some are left until somebody is ready."""
         self._stopping = threading.Event()
         self.confirmed: Counter[tuple[str, Key]] = Counter()
         """Readings of each dataset that were answered with 200."""
@@ -85,11 +91,12 @@ class Fleet(threading.Thread):
     def run(self) -> None:
         """Posts everything there is."""
         try:
-            for post in self._posts:
+            for number, post in enumerate(self._posts):
                 if not self._device.post(post, self._stopping):
                     break
                 self.note(post)
-                time.sleep(self._pause_s)
+                is_slower = number >= self._slower_after
+                time.sleep(self._pause_s * (SLOWER if is_slower else 1))
         except Exception as error:  # noqa: BLE001 - told by `finish`
             self.error = error
         finally:

@@ -107,7 +107,7 @@ async def quarantined(client: Any) -> Counter[Reading]:
             except UnknownTopic:
                 break
             for message in held:
-                if message.headers.get("content-type") == CSV:
+                if message.headers.get("content-type", "").startswith(CSV):
                     key = _as_it_stands(message.body)
                 else:
                     key = key_of(name, json.loads(message.body))

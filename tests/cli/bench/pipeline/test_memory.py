@@ -3,7 +3,10 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from penstock.cli.bench.pipeline.memory import Process, Watch, descendants, processes
+from penstock.pipeline.spark import daemon as own
 
 PROGRAM = "import sys; held = bytearray(64 << 20); print('ready', flush=True); sys.stdin.read()"
 
@@ -25,8 +28,9 @@ def test_a_worker_below_this_process_is_seen() -> None:
     assert watch.worker > 64 << 20
 
 
-def test_the_highest_figure_stays_and_strangers_are_left_out() -> None:
-    driver, worker = b"java org.apache.spark.deploy.SparkSubmit", b"python -m pyspark.daemon"
+@pytest.mark.parametrize("daemon", [b"pyspark.daemon", own.__name__.encode()])
+def test_the_highest_figure_stays_and_strangers_are_left_out(daemon: bytes) -> None:
+    driver, worker = b"java org.apache.spark.deploy.SparkSubmit", b"python\0-m\0" + daemon
     watch = Watch()
     watch.look(
         [Process(2, 1, driver, 900), Process(3, 2, worker, 70), Process(4, 3, worker, 80)], 1

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Self
 LOOK_S: Final = 0.1
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _DRIVER: Final = b"org.apache.spark.deploy.SparkSubmit"
-_WORKER: Final = b"pyspark.daemon"
+_WORKERS: Final = (b"penstock.pipeline.spark.daemon", b"pyspark.daemon")
 
 
 class Process(NamedTuple):
@@ -56,7 +56,7 @@ class Watch:
                 continue
             if _DRIVER in each.command:
                 self.driver = max(self.driver, each.resident)
-            elif _WORKER in each.command:
+            elif any(name in each.command for name in _WORKERS):
                 self.worker = max(self.worker, each.resident)
 
 

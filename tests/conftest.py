@@ -5,11 +5,13 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from tests import longest
 from tests.tally import Tally
 
 pytest_plugins = ["tests.servers.fixtures"]
@@ -23,10 +25,18 @@ settings.load_profile("core")
 
 
 TALLY = pytest.StashKey[Tally]()
+TESTS = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TALLY] = Tally()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, the others as they come."""
+    ranks = {TESTS / name: rank for rank, name in enumerate(longest.FILES)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
 @pytest.fixture(scope="session")

@@ -43,8 +43,14 @@ class Bench:
         self.sequence += count
         return answer
 
+    def _wait_for_thread(self) -> None:
+        with self.broker.engine.committing:
+            pass
+
     async def one_by_one(self, count: int) -> None:
+        """Publishes alone: the thread has answered, and has let go, before the next one."""
         for _ in range(count):
+            await self.loop.run_in_executor(None, self._wait_for_thread)
             stored = await asyncio.wait_for(self.send(), 30)
             assert not isinstance(stored, Exception)
             assert stored.base == self.sequence - 1

@@ -46,7 +46,9 @@ def test_what_was_confirmed_before_is_in_it_while_work_goes_on(tmp_path: Path) -
             tasks = [asyncio.create_task(publish()), asyncio.create_task(consume())]
             told: list[tuple[int, int]] = []
             for number in range(3):
-                await asyncio.sleep(0.2)
+                while len(confirmed) <= 100 * (number + 1):
+                    assert not tasks[0].done()
+                    await asyncio.sleep(0.01)
                 before = set(confirmed)
                 await client.backup(
                     tmp_path / f"{number}.tar", progress=lambda *seen: told.append(seen)
@@ -110,7 +112,7 @@ with penstock.connect_blocking("file:" + sys.argv[1]) as client:
 @pytest.mark.parametrize("name", ["out.tar", "out"])
 def test_a_kill_leaves_nothing_that_looks_like_a_backup(tmp_path: Path, name: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, tmp_path / "data", tmp_path / name], check=False, timeout=60
+        [sys.executable, "-c", KILLED, tmp_path / "data", tmp_path / name], check=False, timeout=120
     )
     assert done.returncode == -signal.SIGKILL
     left = [path for path in tmp_path.iterdir() if path.name != "data"]

@@ -60,7 +60,7 @@ def test_push_runs_the_same_key_of_two_topics_at_once() -> None:
             gate.set()
             await until(lambda: len(begun) == 4)
             client.stop()
-            await asyncio.wait_for(running, 5)
+            await asyncio.wait_for(running, 30)
             for topic in ("shop/x", "shop/y"):
                 (row,) = await client.subscriptions(topic)
                 assert row["acked"] == 2

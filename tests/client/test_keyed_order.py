@@ -43,7 +43,7 @@ def test_push_keeps_order_whatever_fails(
             await plan.finished(clients[0], witness)
             for client in clients:
                 client.stop()
-            await asyncio.wait_for(asyncio.gather(*running), 10)
+            await asyncio.wait_for(asyncio.gather(*running), 30)
             assert witness.faults == []
 
     run(scenario)

@@ -11,7 +11,7 @@ from penstock.client.client import Client
 from penstock.client.received import ReceivedMessage
 from penstock.testing import MemoryBroker
 from penstock.vocabulary.message import Nack
-from tests.client.keyed_rig import KEYED, acked, messages, next_of, run, until
+from tests.client.keyed_rig import KEYED, PATIENCE_S, acked, messages, next_of, run, until
 
 
 class Served:
@@ -21,11 +21,11 @@ class Served:
         self.client = client
 
     async def __aenter__(self) -> None:
-        self.running = asyncio.create_task(self.client.run(drain_s=5))
+        self.running = asyncio.create_task(self.client.run(drain_s=PATIENCE_S))
 
     async def __aexit__(self, *_: object) -> None:
         self.client.stop()
-        await asyncio.wait_for(self.running, 10)
+        await asyncio.wait_for(self.running, PATIENCE_S)
 
 
 def test_push_runs_one_message_of_a_key_at_a_time_and_other_keys_meanwhile() -> None:
@@ -100,14 +100,14 @@ def test_push_in_threads_keeps_a_key_busy_until_the_thread_is_done() -> None:
             ended: list[str] = []
             guard = threading.Lock()
 
-            @client.on_message("t", "s", concurrency=4, credit=100, handler_timeout_s=0.05, **KEYED)
+            @client.on_message("t", "s", concurrency=4, credit=100, handler_timeout_s=2, **KEYED)
             def handle(body: str, message: ReceivedMessage) -> None:
                 with guard:
                     if body[0] in running:
                         twice.append(body)
                     running.append(body[0])
                 if body == "a1" and message.attempt == 1:
-                    time.sleep(0.2)  # nacked after 0.05 s, while this still runs
+                    time.sleep(3)  # nacked after 2 s, while this still runs
                 with guard:
                     running.remove(body[0])
                     ended.append(body)

@@ -112,7 +112,9 @@ def test_what_is_read_ahead_is_dropped_with_its_range_and_its_refusal_is_heard_i
         assert asyncio.all_tasks() <= before
         batches = reader.batches(0, 0, 4, max_bytes=1)
         assert (await anext(batches)).bodies == [b"0"]
-        await asyncio.sleep(0.05)
+        ahead = asyncio.all_tasks() - before
+        assert ahead
+        await asyncio.wait(ahead, timeout=30)
         await client.reader("orders", "tables", owner="run-2")
         assert (await anext(batches)).bodies == [b"1"], "it was there before the new owner"
         with pytest.raises(ReaderFenced):

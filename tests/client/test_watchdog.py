@@ -100,7 +100,7 @@ def test_nobody_is_told_of_idle_working_paused_and_shared_subscriptions() -> Non
     news: list[Stalled] = []
 
     async def scenario() -> None:
-        options: dict[str, Any] = {"stalled_s": 0.1, "on_stalled": news.append}
+        options: dict[str, Any] = {"stalled_s": 0.4, "on_stalled": news.append}
         async with (
             penstock.connect("memory:quiet", **options) as client,
             client.subscribe("idle", "s"),
@@ -123,7 +123,7 @@ def test_nobody_is_told_of_idle_working_paused_and_shared_subscriptions() -> Non
             first.nack(delay_s=60)
             batch = delayed.take(100)
             batch.ack()
-            await asyncio.sleep(0.8)
+            await asyncio.sleep(1.6)
             quiet(client)
             assert {each.subscription for each in client.health().subscriptions} == {
                 "s", "working", "paused", "delayed", "keys",
@@ -152,7 +152,7 @@ def test_one_that_lost_its_place_takes_a_new_one_on_the_same_connection(
 
     async def scenario() -> None:
         async with (
-            penstock.connect("memory:deaf", stalled_s=0.2, on_stalled=failing) as client,
+            penstock.connect("memory:deaf", stalled_s=1.0, on_stalled=failing) as client,
             client.subscribe("t", "s") as deliveries,
         ):
             deafen(deliveries)
@@ -166,7 +166,7 @@ def test_one_that_lost_its_place_takes_a_new_one_on_the_same_connection(
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
-    assert "nothing moved for 0.2 s" in caplog.text
+    assert "nothing moved for 1 s" in caplog.text
     assert "on_stalled failed" in caplog.text
 
 
@@ -195,11 +195,12 @@ def test_a_pattern_takes_new_places_too() -> None:
 def test_a_feed_of_a_foreign_broker_that_brings_nothing_is_found(
     nats_server: Server, monkeypatch: pytest.MonkeyPatch, wanted: str
 ) -> None:
-    fetch, deaf = NatsFeed.fetch, set[NatsFeed]()
+    fetch, deaf, asleep = NatsFeed.fetch, set[NatsFeed](), set[NatsFeed]()
     base = unique("deaf")
 
     async def fetched(feed: NatsFeed, count: int, bytes_max: int) -> list[Letter]:
         if feed in deaf:
+            asleep.add(feed)
             await asyncio.sleep(60)
         return await fetch(feed, count, bytes_max)
 
@@ -213,7 +214,8 @@ def test_a_feed_of_a_foreign_broker_that_brings_nothing_is_found(
                 driver = client._opened()
                 assert isinstance(driver, ForeignDriver)
                 deaf.update(each.feed for each in driver._attachments)  # type: ignore[misc]
-                await asyncio.sleep(1.1)  # what they wait for now ends
+                while asleep != deaf:  # noqa: ASYNC110 - what they wait for now ends
+                    await asyncio.sleep(0.02)
                 await client.publish(f"{base}/a", b"1")
                 message = await deliveries.receive(timeout_s=PATIENCE_S)
                 assert message is not None

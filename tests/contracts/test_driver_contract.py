@@ -26,6 +26,7 @@ from penstock.vocabulary.errors import (
 from penstock.vocabulary.message import Message
 from penstock.vocabulary.policy import Retry
 from tests.contracts.driver_world import bodies, first, make, receive_all
+from tests.contracts.suites.world import PATIENCE_S
 
 
 @pytest.fixture(params=["file", "memory", "remote"])
@@ -313,7 +314,7 @@ def test_iteration_waits_for_messages_and_ends_when_the_subscription_is_closed(
             consumer = asyncio.create_task(consume())
             for number in range(3):
                 await client.publish("orders", str(number))
-            await asyncio.wait_for(consumer, 5)
+            await asyncio.wait_for(consumer, PATIENCE_S)
             assert got == [b"0", b"1", b"2"]
             with pytest.raises(Closed):
                 await deliveries.receive()
@@ -930,7 +931,7 @@ def test_publishers_wait_while_the_broker_is_full(
                 assert not sending.done()
                 assert not single.done()
             broker.settle()
-            await asyncio.wait_for(asyncio.gather(sending, single), 5)
+            await asyncio.wait_for(asyncio.gather(sending, single), PATIENCE_S)
             assert (await client.describe_topic("orders"))["messages"] == 2
 
     asyncio.run(scenario())

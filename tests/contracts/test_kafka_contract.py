@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.cli.bench import servers
 from penstock.vocabulary.errors import AckRefused, Unavailable, Unsupported
 from tests.contracts.soak import RETRY, Soak
 from tests.contracts.suites.whole import DriverSuite
@@ -17,8 +16,10 @@ from tests.contracts.suites.world import (
     Elsewhere,
     World,
     first,
+    nobody,
     nothing,
     scenario,
+    seconds_told,
     unique,
     until,
 )
@@ -74,8 +75,7 @@ class TestKafka(DriverSuite):
         async with world.client() as client, Elsewhere(world) as other:
             await client.publish(topic, b"x")
             one = await other.subscribe(topic, "billing", credit=1)
-            late = await other.do(first(one))
-            other.freeze()
+            late = await other.last(first(one))
             async with client.subscribe(topic, "billing", credit=1) as two:
                 again = await first(two)
                 assert again.attempt == 2
@@ -138,14 +138,12 @@ def test_a_soak_leaves_nothing_unexplained(kafka_server: Cluster) -> None:
 
 
 def test_a_server_that_is_not_there_is_named_with_the_time_it_was_tried() -> None:
-    port = servers.free_port()
-
-    async def opening() -> None:
+    async def opening(port: int) -> None:
         url = f"kafka://user:secret@127.0.0.1:{port}?connect_s=1"
-        with pytest.raises(
-            Unavailable, match=rf"127.0.0.1:{port} could not be reached in 1(\.\d)? s"
-        ) as caught:
+        with pytest.raises(Unavailable, match=f"127.0.0.1:{port}") as caught:
             await penstock.connect(url).open()
+        assert 1 <= seconds_told(str(caught.value)) < 2
         assert "secret" not in str(caught.value)
 
-    asyncio.run(asyncio.wait_for(opening(), PATIENCE_S))
+    with nobody() as port:
+        asyncio.run(asyncio.wait_for(opening(port), PATIENCE_S))

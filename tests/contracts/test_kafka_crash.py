@@ -65,6 +65,11 @@ def test_a_node_killed_under_load_loses_nothing_it_confirmed(own: Cluster) -> No
             ordered = OrderedPublishes(sender, unique("ordered"))
             consuming = asyncio.create_task(load.consume(taker))
             publishing = asyncio.create_task(load.publish(sender))
+
+            async def is_consuming() -> bool:
+                return bool(load.received)
+
+            await until(is_consuming, "the consumer")
             ordering = asyncio.create_task(ordered.run())
 
             async def is_running() -> bool:

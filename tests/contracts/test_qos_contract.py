@@ -256,6 +256,7 @@ def test_a_unit_settles_what_a_key_holds(broker: MemoryBroker) -> None:
                 async with client.subscribe("orders", "billing", **options) as other:
                     async with client.transaction() as unit:
                         unit.ack(held)
+                    broker.settle()
                     last = [each for each in (deliveries, other) if await each.receive(0.2)]
                     assert len(last) == 1
             row = await counts(client)

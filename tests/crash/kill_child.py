@@ -44,6 +44,7 @@ COUNTS = (1, 1, 1, 2, 3, 10, 40, 120)
 HELD_MAX = 4_000
 AFTER_FAILURE = 5
 """Publishes tried after the journal failed; none may be confirmed."""
+FAILURE_S_MAX = 120.0
 SETTINGS = JournalSettings(
     segment_bytes_min=64 * 1024, segment_bytes_max=256 * 1024, snapshot_bytes=512 * 1024,
     reserve_bytes=0, cache_bytes=256 * 1024,
@@ -119,10 +120,19 @@ class Child:
         workers = [Thread(target=self._guarded, args=job, daemon=True) for job in jobs]
         for worker in workers:
             worker.start()
+        self._wait_for_failure()
         time.sleep(self.plan["seconds"])
         self.stop.set()
         for worker in workers:
             worker.join(5)
+
+    def _wait_for_failure(self) -> None:
+        """Until the file that the plan names tells of one: a busy machine syncs seldom."""
+        if not self.plan["trace"]:
+            return
+        trace, until = Path(self.plan["trace"]), time.monotonic() + FAILURE_S_MAX
+        while b"EIO" not in trace.read_bytes() and time.monotonic() < until:
+            time.sleep(0.05)
 
     def _guarded(self, work: Any, name: str) -> None:
         try:

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from importlinter import cli
 
+from tests import longest
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "penstock"
 TESTS = ROOT / "tests"
@@ -161,6 +163,11 @@ def test_every_exception_from_the_test_map_is_still_needed() -> None:
         name for name in WITHOUT_OWN_TEST if name not in names or _test_of(names[name]).exists()
     ]
     assert not found, _listing(found)
+
+
+def test_the_files_that_begin_first_are_there() -> None:
+    assert not [name for name in longest.FILES if not (TESTS / name).is_file()]
+    assert len(set(longest.FILES)) == len(longest.FILES)
 
 
 # -- addresses and packages -----------------------------------------------------------------

@@ -41,9 +41,9 @@ class Site:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
+                site._reports.put(json.loads(body))  # first: the answer lets the next one come
                 self.send_response(204)
                 self.end_headers()
-                site._reports.put(json.loads(body))
 
             def log_message(self, *_words: Any) -> None:
                 """Says nothing."""

@@ -10,7 +10,10 @@ from tests.server.browser import Site, browsing, site
 from tests.server.http_server import BASE, Server, serving
 
 PAGE = """<!doctype html><meta charset="utf-8"><script>
-const report = what => fetch("/report", {method: "POST", body: JSON.stringify(what)});
+let last = Promise.resolve();  // one report after the other: requests may overtake each other
+const report = what => {
+  last = last.then(() => fetch("/report", {method: "POST", body: JSON.stringify(what)}));
+};
 const source = new EventSource("ADDRESS");
 let opened = 0;
 source.onopen = () => report({opened: ++opened});

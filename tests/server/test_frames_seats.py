@@ -2,26 +2,40 @@
 
 import asyncio
 
+from penstock.broker.broker import Broker
 from penstock.server.frames_limits import FramesLimits
 from penstock.vocabulary.wishes import Wish
 from penstock.wire import frames, frames_claims
 from penstock.wire.frames import Type
+from tests.broker.rig import ManualClock
 from tests.drivers.remote.rig import Served, until
 from tests.server.test_frames_connection import welcomed
 from tests.server.test_frames_session import answer, attach, publish
 
 
+class Timed(Served):
+    """Time passes for it when the test says so."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        super().__init__(reattach_s=0.3)
+
+    def _open(self) -> Broker:
+        return Broker.open(self.disk, clock=self.clock, reattach_s=self._reattach_s)
+
+
 def test_a_lost_connection_keeps_its_consumers_for_a_while() -> None:
-    async def scenario(served: Served) -> None:
+    async def scenario(served: Timed) -> None:
         raw = welcomed(served)
         publish(raw, 1)
         attach(raw, 5)
         assert [answer(raw)[0] for _ in range(3)] == [Type.STORED, Type.ATTACHED, Type.SLICE]
         raw.close()
         await until(lambda: bool(served.broker.engine.away))
+        served.clock.advance(0.5)
         await until(lambda: not served.broker.engine.consumers)
 
-    with Served(reattach_s=0.3) as served:
+    with Timed() as served:
         asyncio.run(scenario(served))
 
 

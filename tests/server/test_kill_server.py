@@ -68,7 +68,7 @@ class Server:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(END_S_MAX)
         self._process.stdout.close()
 
 
@@ -119,10 +119,14 @@ class Load:
             message.ack()
 
     async def until_all_came(self) -> None:
-        until = time.monotonic() + END_S_MAX
+        """Or until nothing has come for long: each unit waits for the disk."""
+        known, until = 0, time.monotonic() + END_S_MAX
         while time.monotonic() < until:
             if self.confirmed <= self.received.keys() and self.confirmed <= self.outputs.keys():
                 return
+            came = len(self.received) + len(self.outputs)
+            if came > known:
+                known, until = came, time.monotonic() + END_S_MAX
             await asyncio.sleep(0.01)
 
 

@@ -8,10 +8,12 @@ import pytest
 
 from penstock.batch import Batch
 from penstock.broker.broker import Broker
+from penstock.journal.memory import MemoryDisk
 from penstock.server import lines
 from penstock.server.lines import LinesListener
 from penstock.server.lines_settings import LinesSettings
 from penstock.server.listening import Listener
+from tests.broker.rig import ManualClock
 from tests.server.lines_rig import Talker, folder_broker, listening, memory_broker, run, until
 
 
@@ -206,20 +208,25 @@ def test_an_event_stays_with_a_client_that_thinks_longer_than_its_lease(
     monkeypatch.setattr(lines, "TICK_S", 0.02)
 
     async def scenario() -> None:
-        async with listening() as listener, await Talker.connect(listener, "alice") as alice:
+        clock = ManualClock()
+        broker = Broker.open(MemoryDisk(), clock=clock)
+        async with listening(broker) as listener, await Talker.connect(listener, "alice") as alice:
             await alice.pub("t", "0")
             await alice.sub("t")
             loop = asyncio.get_running_loop()
             change = {"lease_s": 1.0}
-            await loop.run_in_executor(
-                None, listener.broker.alter_subscription, "t", "line.alice", change
-            )
+            await loop.run_in_executor(None, broker.alter_subscription, "t", "line.alice", change)
             await alice.pub("t", "1")
             assert (await alice.event())["id"] == "1"
-            await asyncio.sleep(2.5)
+            (consumer,) = broker.engine.consumers.values()
+            (lease,) = consumer.leases.values()
+            for _ in range(5):  # each time half a lease passes, and it is renewed meanwhile
+                clock.advance(0.5)
+                await until(lambda: lease.deadline >= clock.now() + 1000)
             assert await alice.ask("ack t 1") == "ok 1"  # and it did not come a second time
-            (row,) = listener.broker.subscriptions("t")
+            (row,) = broker.subscriptions("t")
             assert row["acked"] == 1
+        await _closed(broker)
 
     run(scenario)
 

@@ -82,6 +82,7 @@ def test_rounds_may_be_stopped_by_what_they_look_at() -> None:
             return True
 
         rounds = Rounds(asyncio.get_running_loop(), 0.001, lambda: ["one"], look)
+        await until(lambda: count > 0)
         await asyncio.sleep(0.05)
         return count
 

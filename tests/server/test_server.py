@@ -75,12 +75,15 @@ def test_http_says_not_ready_while_the_store_recovers(tmp_path: Path) -> None:
         address = f"{places.http.host}:{places.http.port}"
         server = Server(Settings(), places)
 
+        begun = Event()
+
         def slowly() -> Broker:
+            begun.set()
             assert may_go_on.wait(60)
             return open_folder(tmp_path / "store")
 
         opening = asyncio.create_task(server.open(slowly))
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(begun.wait, 60)
         status, problem = await asyncio.to_thread(get, address, "/readyz")
         assert (status, problem["code"]) == (503, "not-ready")
         assert "recovered" in problem["detail"]

@@ -32,7 +32,7 @@ def run(tools: Path) -> subprocess.CompletedProcess[str]:
     kept = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"}
     return subprocess.run(
         [SCRIPT], env=kept | {"PATH": str(tools)}, capture_output=True, text=True, check=True,
-        timeout=60,
+        timeout=120,
     )  # fmt: skip
 
 

@@ -15,12 +15,11 @@ from penstock.drivers import capabilities
 from penstock.vocabulary.errors import Unsupported
 from penstock.vocabulary.message import Message
 from penstock.vocabulary.policy import Retry
-from tests.client.bridging.world import contents, filled
+from tests.client.bridging.world import IDLE_S, SILENCE_S, all_of, contents, filled
 from tests.contracts.suites.world import several
 from tests.servers.fixtures import unique
 
 COUNT = 30
-SILENCE_S = 0.5
 RETRY = Retry(max_attempts=None)
 
 
@@ -43,14 +42,15 @@ def unnumbered(request: pytest.FixtureRequest) -> str:
 
 async def landed(source: str, target: str, topic: str, messages: list[Message]) -> Any:
     """A bridge that was there before the messages, and then copies and compares them."""
-    wanted = Wanted(topic=topic, idle_s=SILENCE_S, verify=True)
     async with penstock.connect(source) as origin:
         await origin.create_topic(topic)
+        wanted = Wanted(topic=topic, idle_s=SILENCE_S, verify=True)
         before = await bridge(source, target, wanted=wanted)
         assert before.copied == 0
         assert before.guarantee.startswith(AT_LEAST_ONCE), "nothing is known of its numbers"
         await origin.publish_many(topic, messages)
-        return await bridge(source, target, wanted=wanted)
+        wanted = Wanted(topic=topic, idle_s=IDLE_S, verify=True)
+        return await bridge(source, target, wanted=wanted, **all_of(len(messages)))
 
 
 def test_what_lands_is_proved_to_be_equal(unnumbered: str) -> None:
@@ -73,12 +73,12 @@ def test_what_was_changed_in_the_landing_log_is_found(mosquitto: Server) -> None
     async def scenario() -> None:
         topic, target = unique("readings"), f"memory:{unique('landing')}"
         source = f"mqtt://{mosquitto.address}"
-        wanted = Wanted(topic=topic, idle_s=SILENCE_S, verify=True)
+        wanted = Wanted(topic=topic, idle_s=IDLE_S, verify=True)
         async with penstock.connect(source) as origin, penstock.connect(target) as goal:
-            await bridge(source, target, wanted=wanted)
+            await bridge(source, target, wanted=Wanted(topic=topic, idle_s=SILENCE_S))
             receipt = await origin.publish(topic, b"right")
             await goal.publish(topic, b"wrong", id=receipt.id)
-            verified = (await bridge(source, target, wanted=wanted)).verified
+            verified = (await bridge(source, target, wanted=wanted, **all_of(1))).verified
             assert verified is not None
             assert (verified.is_equal, verified.changed) == (False, 1)
 
@@ -156,14 +156,14 @@ def test_what_a_source_hands_out_twice_is_expected_once(
     async def scenario() -> None:
         topic, source = unique("t"), f"redis://{redis_server().address}"
         target = f"memory:{unique('landing')}"
-        wanted = Wanted(topic=topic, consume=True, idle_s=SILENCE_S, verify=True)
+        wanted = Wanted(topic=topic, consume=True, idle_s=IDLE_S, verify=True)
         async with filled(source, topic, letters()) as origin, penstock.connect(target):
             await origin.create_subscription(topic, "keeper")  # so that nothing is removed
-            found = await bridge(source, target, wanted=wanted)
+            found = await bridge(source, target, wanted=wanted, **all_of(COUNT))
             assert found.verified is not None
             assert found.verified.is_equal
             await origin.seek(topic, found.subscription, "earliest")
-            again = await bridge(source, target, wanted=wanted)
+            again = await bridge(source, target, wanted=wanted, **all_of(COUNT))
             assert (again.copied, again.known) == (0, COUNT)
             assert again.verified is not None
             assert again.verified.is_equal

@@ -5,7 +5,7 @@ import asyncio
 from penstock.client.bridging.done import Done
 from penstock.client.bridging.sources import Ending, ReaderSource, SubscriptionSource
 from penstock.client.client import Client
-from tests.client.bridging.world import filled, some
+from tests.client.bridging.world import IDLE_S, filled, some
 
 
 async def numbers(source: ReaderSource | SubscriptionSource, done: Done, safe: int) -> list[int]:
@@ -87,8 +87,8 @@ def test_a_new_reader_has_a_new_identity() -> None:
 
 
 def test_a_subscription_hands_out_again_what_was_not_acked() -> None:
-    async def taken(client: Client, limit: int) -> list[int]:
-        source = SubscriptionSource(client, "t", "s", 4, 0.2)
+    async def taken(client: Client, limit: int, count: int) -> list[int]:
+        source = SubscriptionSource(client, "t", "s", 4, IDLE_S)
         await source.open()
         found: list[int] = []
         ending = Ending(follows=False)
@@ -98,14 +98,16 @@ def test_a_subscription_hands_out_again_what_was_not_acked() -> None:
             if len(found) + portion.count > limit:
                 break  # as one that dies before the target answers
             found += portion.numbers
+            if len(found) == count:
+                ending.stop()
         await portions.aclose()  # type: ignore[attr-defined]  # it is a generator
         await source.close()
         return found
 
     async def scenario() -> None:
         async with filled("memory:source-shared", "t", some(10)) as client:
-            first = await taken(client, 5)
-            second = await taken(client, 100)
+            first = await taken(client, 5, 10)
+            second = await taken(client, 100, 6)
             assert first == [0, 1, 2, 3]
             assert sorted(second) == [4, 5, 6, 7, 8, 9]
 

@@ -6,11 +6,17 @@ from typing import Any
 
 import penstock
 from penstock.batch.frame import gather
+from penstock.client.bridging import Bridged
+from penstock.client.bridging.sources import Ending
 from penstock.client.bridging.targets import held
 from penstock.client.client import Client
 from penstock.vocabulary.message import Message
 
 Row = tuple[Any, ...]
+IDLE_S = 60.0
+"""How long a bridge waits for what must come."""
+SILENCE_S = 0.5
+"""How long it waits where nothing comes."""
 
 
 def some(count: int, **fields: Any) -> list[Message]:
@@ -25,6 +31,17 @@ def some(count: int, **fields: Any) -> list[Message]:
         )
         for at in range(count)
     ]
+
+
+def all_of(count: int) -> dict[str, Any]:
+    """For a bridge whose source does not know its end: it stops after so many messages."""
+    ending = Ending(follows=False)
+
+    def told(found: Bridged) -> None:
+        if found.copied + found.known >= count:
+            ending.stop()
+
+    return {"ending": ending, "told": told}
 
 
 async def contents(client: Client, topic: str) -> list[Row]:

@@ -78,7 +78,8 @@ class DeliveringSuite:
         async with world.client() as client:
             await client.publish_many(topic, [bytes(1_000)] * 50)
             async with client.subscribe(topic, "billing", credit_bytes=5_000) as deliveries:
-                held = 0
+                await first(deliveries)
+                held = 1
                 while await deliveries.receive(timeout_s=1.0) is not None:
                     held += 1
                 assert 1 <= held < 50

@@ -1,8 +1,12 @@
 """A URL under test, and the small words its tests are written in. Time is real: waits are short."""
 
 import asyncio
+import re
+import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import wraps
 from threading import Event as ThreadEvent
 from threading import Thread
@@ -118,6 +122,22 @@ class Elsewhere:
 
         return await self.do(attach())
 
+    async def last(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs something there, and at once nothing happens there any more."""
+        done: Future[T] = Future()
+
+        async def there() -> None:
+            try:
+                done.set_result(await work)
+            except BaseException as error:
+                done.set_exception(error)
+                raise
+            self._going.wait()
+
+        self._going.clear()
+        asyncio.run_coroutine_threadsafe(there(), self._loop)
+        return await asyncio.wrap_future(done)
+
     def freeze(self) -> None:
         """Nothing happens there from now on."""
         self._going.clear()
@@ -126,6 +146,21 @@ class Elsewhere:
     def go_on(self) -> None:
         """It goes on."""
         self._going.set()
+
+
+@contextmanager
+def nobody() -> Iterator[int]:
+    """A port where nobody listens, which is nobody else's meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+def seconds_told(text: str) -> float:
+    """For how long it was tried, as an error says."""
+    found = re.search(r"could not be reached in (\d+(?:\.\d)?) s[:;]", text)
+    assert found is not None, text
+    return float(found[1])
 
 
 async def first(deliveries: Deliveries) -> ReceivedMessage:

@@ -5,6 +5,9 @@
 .DEFAULT_GOAL := help
 .PHONY: help ready demo test prove check bench servers lock clean
 
+# Without compiled files every process that a test starts compiles all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv/bin
 WORKERS ?= 3
 ARGS ?=
@@ -23,7 +26,7 @@ test: ready ## run the tests, with the servers they need
 	@scripts/java
 	@$(VENV)/python scripts/servers || echo "their tests are skipped, or fail when CI is set" >&2
 	@start=$$(date +%s); status=0; \
-	$(VENV)/python -m pytest tests -q -n $(WORKERS) --dist loadfile $(ARGS) || status=$$?; \
+	$(VENV)/python -m pytest tests -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || status=$$?; \
 	echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
 
 prove: ready ## run the long proofs: every crash point, every seed

@@ -46,6 +46,8 @@ WEEK_S: Final = 7 * 24 * 3600.0
 SEEN_S: Final = 10.0
 """How long a topic that was made or deleted may take until every broker knows."""
 SETTLED_PAUSE_S: Final = 0.05
+ENDED_S_MAX: Final = 15.0
+"""How long a partition may take to learn that a transaction has ended."""
 COUNTED_MAX: Final = 10_000
 """Dead letters that are counted one by one."""
 
@@ -109,6 +111,8 @@ class Topics(Looking):
         self._least: dict[str, int] = {}
         """Kafka topic → min.insync.replicas."""
         self._compacted: set[str] = set()
+        self._ended: dict[tuple[str, int], tuple[int, float]] = {}
+        """Where units of this client end in each partition, and until when they may be hidden."""
 
     def kept_policy(self, policy: TopicPolicy) -> TopicPolicy:
         return kept_policy(policy)
@@ -317,12 +321,37 @@ class Topics(Looking):
     async def _spans(self, counts: Mapping[str, int]) -> dict[str, dict[int, Span]]:
         places = [(name, part) for name, count in counts.items() for part in range(count)]
         low = await self._offsets(places, _spec("earliest"))
-        high = await self._offsets(places, _spec("latest"))
+        high = await self._seen(places)
         found: dict[str, dict[int, Span]] = {name: {} for name in counts}
         for name, part in places:
             start = max(low.get((name, part), 0), 0)
             found[name][part] = Span(start, max(high.get((name, part), 0), start))
         return found
+
+    def note_ended(self, topic: str, partition: int, end: int) -> None:
+        """A unit of this client has ended; what it stored in this partition lies below `end`."""
+        last, _ = self._ended.get((topic, partition), (0, 0.0))
+        until = self.link.loop.time() + ENDED_S_MAX
+        self._ended[topic, partition] = max(last, end), until
+
+    async def _seen(self, places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The end of what can be seen of each partition, with what this client's units stored.
+
+        Kafka confirms a transaction before its partitions know that it has ended. Until they do,
+        they hide what it stored, and whatever is stored behind that.
+        """
+        while True:
+            found = await self._offsets(places, _spec("latest"))
+            now, is_hidden = self.link.loop.time(), False
+            for place in self._ended.keys() & found.keys():
+                end, until = self._ended[place]
+                if found[place] < end and now < until:
+                    is_hidden = True
+                else:
+                    del self._ended[place]
+            if not is_hidden:
+                return found
+            await asyncio.sleep(SETTLED_PAUSE_S)
 
     async def settled(self, topic: str, partition: int) -> dict[int, Span]:
         """What a partition holds, once every transaction begun before now has ended.

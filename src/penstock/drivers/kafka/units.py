@@ -3,6 +3,7 @@
 from asyncio import Lock
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
@@ -98,6 +99,10 @@ class KafkaUnits:
         """Raises Unsupported for what a topic cannot store."""
         raise NotImplementedError
 
+    def note_ended(self, topic: str, partition: int, end: int) -> None:
+        """A unit of this client has ended; what it stored in this partition lies below `end`."""
+        raise NotImplementedError
+
     async def commit(
         self, wish: UnitWish, parts: list[list[Letter]], acks: list[tuple[Feed, list[Letter]]]
     ) -> list[list[Placed]]:
@@ -138,12 +143,22 @@ class KafkaUnits:
                 f"{self.link.where}: the unit may be committed or not: {error}"
             ) from error
         except (KafkaException, BufferError) as error:
+            self._note(records, sending)
             if not isinstance(error, KafkaException) or error.args[0].fatal():
                 await self.close_units()
             if code_of(error) in STALE:
                 _check_held(acks)
                 raise Unavailable(f"{self.link.where}: the group rebalances: {error}") from error
             raise translated(error, self.link.where) from error
+        self._note(records, sending)
+
+    def _note(self, records: list[tuple[str, list[Record]]], sending: Sending | None) -> None:
+        """Committed or aborted: what was stored is hidden for a moment."""
+        places = iter(sending.places if sending is not None else ())
+        for topic, stored in records:
+            for part, offset in islice(places, len(stored)):
+                if offset >= 0:
+                    self.note_ended(topic, part, offset + 1)
 
     async def _ready(self) -> Any:
         if self._unit_producer is None:

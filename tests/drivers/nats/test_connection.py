@@ -128,6 +128,35 @@ def test_a_lost_connection_fails_what_waits_and_comes_back(
         asyncio.run(scenario(server))
 
 
+def test_a_question_waits_while_a_server_that_comes_to_nothing_is_greeted(tmp_path: Path) -> None:
+    async def scenario(server: Server) -> None:
+        made = Connection(parse(f"nats://{server.address}", 4222, {}))
+        await made.open()
+        server.kill()
+        greeted, is_over = asyncio.Event(), asyncio.Event()
+
+        async def say_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            greeted.set()
+            await is_over.wait()
+            writer.close()
+
+        host, port = server.address.split(":")
+        silent = await asyncio.start_server(say_nothing, host, int(port))
+        async with asyncio.timeout(PATIENCE_S):
+            await greeted.wait()
+        asking = asyncio.create_task(made.api("INFO"))
+        assert not (await asyncio.wait([asking], timeout=0.2))[0]
+        silent.close()
+        is_over.set()
+        await silent.wait_closed()
+        await asyncio.to_thread(server.start)
+        assert "limits" in await asking
+        await made.close()
+
+    with starting(lambda: servers.nats(tmp_path / "nats")) as server:
+        asyncio.run(scenario(server))
+
+
 def test_tls_that_cannot_be_had_is_an_error_at_once() -> None:
     made = Connection(parse("nats://127.0.0.1:1?tls=true&tls_ca=nowhere.pem", 4222, {}))
     with pytest.raises((OSError, Unavailable)):

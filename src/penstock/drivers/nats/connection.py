@@ -196,6 +196,9 @@ class Connection:
     async def _on_error(self, error: Exception) -> None:
         self._last_error = error
         log.debug("%s: %s", self._address.text, error)
+        if self._nats.is_connecting:
+            # The SDK forgets the socket of a server that it could not greet.
+            self._nats._transport.close()  # noqa: SLF001
 
     async def _on_disconnected(self) -> None:
         if not self._nats.is_closed:
@@ -258,7 +261,7 @@ class Connection:
 
     async def round_trip(self) -> None:
         """Returns when everything the server sent before has arrived. Raises Unavailable."""
-        await self._do(self._nats.flush(timeout=2))
+        await self._do(self._nats.flush(timeout=REQUEST_S))
 
     def expect(self, told: Callable[[Incoming | None], None]) -> str:
         """A reply subject; `told` is called once, with None when the connection breaks."""
@@ -296,10 +299,13 @@ class Connection:
         return answer
 
     async def _back(self) -> None:
-        """Returns once a lost connection is back, or after a while without one."""
+        """Returns once a lost connection is back, or after a while without one.
+
+        While a server is greeted the SDK is connecting: that may come to nothing yet.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(REQUEST_S):
-                while self._nats.is_reconnecting:  # noqa: ASYNC110 - nobody tells in time
+                while self._nats.is_reconnecting or self._nats.is_connecting:  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_S)
 
     # -- JetStream -------------------------------------------------------------------------------

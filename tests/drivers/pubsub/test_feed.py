@@ -8,6 +8,7 @@ import grpc  # type: ignore[import-untyped]
 import pytest
 
 from penstock.drivers.foreign.carrier import Release, Seat
+from penstock.drivers.pubsub import feed as feeds
 from penstock.drivers.pubsub.carrier import PubSubCarrier
 from penstock.drivers.pubsub.feed import PubSubFeed
 from penstock.drivers.pubsub.service import _METHODS
@@ -120,6 +121,28 @@ def test_what_waits_in_a_line_goes_back_when_the_consumer_leaves() -> None:
 
     against(work, ("1", "a"), ("2", "a"), kind=Kind.KEY_SHARED)
     assert found == [(["ack-2"], 0)]
+
+
+def test_what_a_slow_pull_still_brings_goes_back_when_the_consumer_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feeds, "FETCH_S", 0.05)
+    found: list[tuple[list[str], int]] = []
+
+    async def work(server: StandIn, feed: PubSubFeed) -> None:
+        bring = server.on["Pull"]
+
+        async def slow(request: Any, context: Any) -> Any:
+            await asyncio.sleep(1)
+            return bring(request, context)
+
+        server.on["Pull"] = slow
+        assert await feed.fetch(10, 1_000) == []
+        await feed.close()
+        found.extend(told(server, "ModifyAckDeadline"))
+
+    against(work, ("1", ""))
+    assert found == [(["ack-1"], 0)]
 
 
 def test_a_short_lease_is_set_after_the_pull_and_a_delay_is_kept_to_the_moment() -> None:

@@ -33,7 +33,9 @@ POLL_S_FIRST: Final = 0.01
 POLL_S_MAX: Final = 0.1
 """How often an emulator is asked: it does not answer a waiting pull when a message comes."""
 LAST_PULL_S: Final = 0.5
-"""How long leaving waits for what a pull may still bring."""
+"""How long leaving waits for what a pull that waits at the server may still bring."""
+LAST_ANSWER_S: Final = 5.0
+"""How long it waits for one that is answered at once: what it brings would rest for a lease."""
 EXACT_S: Final = 30.0
 """A shorter delay of a nack is kept by the second it needs; a longer one by Pub/Sub alone."""
 ON_ITS_WAY_S: Final = 0.5
@@ -289,7 +291,8 @@ class PubSubFeed:
         rest = [] if self._lines is None else self._lines.clear()
         task, self._pulling = self._pulling, None
         if task is not None:
-            await asyncio.wait({task}, timeout=LAST_PULL_S)
+            is_waiting = self._carrier.has_waiting_pulls
+            await asyncio.wait({task}, timeout=LAST_PULL_S if is_waiting else LAST_ANSWER_S)
             if task.done():
                 rest += [self._letter(each, 0.0) for each in task.result()]
             else:

@@ -26,6 +26,7 @@ def delete(servers: str, topic: str) -> None:
     admin = AdminClient(_common(servers))
     for gone in admin.delete_topics([topic]).values():
         gone.result(WAIT_S)
+    until(lambda: topic not in admin.list_topics(timeout=WAIT_S).topics, "Kafka to forget a topic")
 
 
 def trim(servers: str, topic: str, starts: dict[int, int]) -> None:
@@ -64,6 +65,7 @@ def abort(servers: str, topic: str, given: Sequence[bytes]) -> None:
         producer.produce(topic, value=body, partition=0)
     assert producer.flush(WAIT_S) == 0
     producer.abort_transaction(WAIT_S)
+    settle(servers, topic)
 
 
 def settle(servers: str, topic: str) -> None:

@@ -1,6 +1,7 @@
 """A topic of Kafka is told by its id; a pipeline begins with an epoch that Kafka does not know."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -61,12 +62,13 @@ def used(kafka_server: Cluster, tmp_path: Path) -> Iterator[tuple[SparkLane, Kaf
     """A pipeline whose epochs 1 and 2 are known to Kafka."""
     lane = SparkLane(tmp_path, f"kafka://{kafka_server.bootstrap}", unique("monitoring.pms"))
     kafka_world.create(kafka_server.bootstrap, lane.topic)
-    link = KafkaLink(kafka_url.parse(lane.url), unique("group"))
-    for epoch in (1, 2):
-        group = kafka_beginning.group_of(lane.pipeline, epoch)
-        assert link.publish(unique("pms"), [], lane.topic, {0: 9}, group)
-    yield lane, link
-    link.close()
+    name = kafka_beginning.producer_of(lane.pipeline)
+    with closing(KafkaLink(kafka_url.parse(lane.url), unique("group"))) as before:
+        for epoch in (1, 2):
+            group = kafka_beginning.group_of(lane.pipeline, epoch)
+            assert before.publish(name, [], lane.topic, {0: 9}, group)
+    with closing(KafkaLink(kafka_url.parse(lane.url), unique("group"))) as link:
+        yield lane, link
 
 
 def test_an_epoch_without_batches_is_one_that_kafka_does_not_know(

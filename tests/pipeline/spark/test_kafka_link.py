@@ -1,8 +1,10 @@
 """What the driver asks a real Kafka, and that what it publishes is published once."""
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -81,6 +83,13 @@ def test_new_records_are_found_once(link: KafkaLink, topic: str) -> None:
     assert link.bodies_behind(f"{topic}.one", 1) == []
 
 
+def test_a_topic_that_kafka_refuses_to_make_is_told_with_the_reason(link: KafkaLink) -> None:
+    name = unique("pms")
+    link.ensure_topic(f"{name}.one", is_kept=False)
+    with pytest.raises(Unavailable, match="collides"):
+        link.ensure_topic(f"{name}_one", is_kept=False)
+
+
 def test_new_records_are_found_behind_the_end_of_a_transaction(link: KafkaLink, topic: str) -> None:
     out = f"{topic}.one"
     link.ensure_topic(out, is_kept=False)
@@ -133,7 +142,59 @@ def test_a_transaction_that_a_killed_run_left_open_is_not_waited_for(
     with closing(newer):
         assert not newer.has_committed(topic, group)
         assert newer.publish(name, [], topic, {0: 5}, group), "the other never came to its end"
-        assert newer.has_committed(topic, group)
+        world.until(lambda: newer.has_committed(topic, group), "the note of what is committed")
+
+
+def test_a_run_that_is_overtaken_is_told_so_however_slow_it_publishes(
+    link: KafkaLink, topic: str
+) -> None:
+    name = unique("pipeline")
+    newer = KafkaLink(
+        kafka_url.parse(f"kafka://{link._settings['bootstrap.servers']}", {}), unique("group")
+    )
+
+    def records() -> Iterator[Record]:
+        newer.claim(name)
+        for number in range(6_000):
+            yield topic, str(number), Message(body=b"x")
+            time.sleep(0.01)
+
+    with closing(newer), pytest.raises(Unavailable, match=r"fenced|Fatal"):
+        link.publish(name, records(), topic, {0: 5}, unique("published"))
+
+
+def test_what_is_hidden_behind_a_transaction_is_waited_for(
+    link: KafkaLink, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = link._producer(unique("pipeline"))
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=0)
+    assert producer.flush(30.0) == 0
+    assert link.ends(topic)[0] == (0, 0)
+
+    def commit(_seconds: float) -> None:
+        monkeypatch.undo()
+        producer.commit_transaction(30.0)
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=commit)
+    monkeypatch.setattr(kafka_link, "time", clock)
+    assert link.settled(topic) == {0: (0, 2), 1: (0, 0)}, "a record, and a marker that is none"
+
+
+def test_a_topic_that_kafka_knows_later_than_it_was_made_is_waited_for(
+    link: KafkaLink, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = [UnknownTopic("not yet")] * 3
+
+    def partitions(self: KafkaLink, name: str) -> list[int]:
+        if told:
+            raise told.pop()
+        monkeypatch.undo()
+        return self.partitions(name)
+
+    monkeypatch.setattr(KafkaLink, "partitions", partitions)
+    link.ensure_topic(topic, is_kept=False)
+    assert link.partitions(topic) == [0, 1], "another run has just made it"
 
 
 def test_a_batch_is_published_again_under_another_note_and_once_under_each(

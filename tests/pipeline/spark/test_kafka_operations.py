@@ -59,7 +59,6 @@ def _quarantined(lane: SparkLane, bodies: list[bytes | None], start: int = 0) ->
         feed.publish(refused, pa.table({}), None, [(0, start, start + len(bodies))])
     finally:
         feed.close()
-    kafka_world.settle(_servers(lane), lane.pipeline.quarantine)
 
 
 def test_what_is_in_quarantine_is_sent_once_and_what_is_given_up_on_is_left(

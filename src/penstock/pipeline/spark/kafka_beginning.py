@@ -88,11 +88,18 @@ def group_of(pipeline: Pipeline, epoch: int) -> str:
     return f"penstock.pipeline.{pipeline.name}.{epoch}"
 
 
+def producer_of(pipeline: Pipeline) -> str:
+    """The name under which a pipeline publishes."""
+    return f"penstock.{pipeline.name}"
+
+
 def choose_epoch(link: KafkaLink, pipeline: Pipeline, ledger: Ledger) -> None:
     """Has an epoch without batches be one that Kafka does not know yet."""
     last = ledger.last
     if (last is not None and last.batch >= 0) or _has_batches(pipeline, ledger.epoch):
         return
+    # Before asking: what an earlier life published last is noted a moment after it is confirmed.
+    link.claim(producer_of(pipeline))
     chosen = next(
         each
         for each in count(ledger.epoch)

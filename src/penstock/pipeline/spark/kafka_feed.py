@@ -156,7 +156,7 @@ class KafkaFeed:
             self._ready.add(topic)
         ends = {partition: end for partition, _, end in ranges}
         group = kafka_beginning.group_of(pipeline, self._ledger.epoch)
-        name = f"penstock.{pipeline.name}"
+        name = kafka_beginning.producer_of(pipeline)
         self.link.publish(name, records, pipeline.topic, ends, group, self._rules)
 
     def _records(

@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from typing import Any, Final
 
 from penstock.pipeline.spark.kafka_url import KafkaUrl
@@ -36,6 +37,8 @@ NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id of every topic, where Kafka is older than ids are."""
 
 Offsets = dict[int, int]
+Ends = dict[int, tuple[int, int]]
+"""The lowest offset and the end of each partition."""
 Noted = dict[int, tuple[int, str]]
 """Offset and notes of each partition."""
 Record = tuple[str, str, Message]
@@ -70,12 +73,32 @@ class KafkaLink:
         self._looked: dict[str, int] = {}
         """Where `bodies_behind` has read to."""
 
-    def ends(self, topic: str) -> dict[int, tuple[int, int]]:
+    def ends(self, topic: str) -> Ends:
         """The lowest offset and the end of each partition."""
-        found: dict[int, tuple[int, int]] = {}
+        return self._ends(self._reader, topic)
+
+    def settled(self, topic: str) -> Ends:
+        """The same, once the transactions that began before now have ended, or after a while.
+
+        Kafka confirms a transaction before its partitions know that it has ended. Until they do,
+        they hide what it stored, and whatever is stored behind that.
+        """
+        level = {"isolation.level": "read_uncommitted"}
+        with closing(self._consumer("penstock.looking", level)) as reader:
+            stored = self._ends(reader, topic)
+        until = time.monotonic() + ASK_S
+        while True:
+            found = self.ends(topic)
+            is_settled = all(found[at][1] >= end for at, (_, end) in stored.items())
+            if is_settled or time.monotonic() > until:
+                return found
+            time.sleep(MOVING_S)
+
+    def _ends(self, reader: Any, topic: str) -> Ends:
+        found: Ends = {}
         for at in self.partitions(topic):
             place = self._kafka.TopicPartition(topic, at)
-            low, high = self._asked(self._reader.get_watermark_offsets, place, timeout=ASK_S)
+            low, high = self._asked(reader.get_watermark_offsets, place, timeout=ASK_S)
             found[at] = (low, high)
         return found
 
@@ -176,8 +199,22 @@ class KafkaLink:
             (made,) = self._admin.create_topics([wanted], operation_timeout=ASK_S).values()
             try:
                 self._asked(made.result, ASK_S)
-            except Unavailable:
-                self.partitions(topic)  # another run has just made it
+            except Unavailable as error:
+                if _name_of(error) != "TOPIC_ALREADY_EXISTS":  # by another run
+                    raise
+            self._wait_for(topic)
+
+    def _wait_for(self, topic: str) -> None:
+        """Returns when Kafka knows a topic, which is a moment after it was made."""
+        until = time.monotonic() + ASK_S
+        while True:
+            try:
+                self.partitions(topic)
+                return
+            except UnknownTopic:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(MOVING_S)
 
     def publish(
         self, name: str, records: Iterable[Record], source: str, ends: Offsets, group: str,
@@ -215,7 +252,7 @@ class KafkaLink:
             self._asked(producer.commit_transaction, PUBLISH_S)
         except Exception as error:
             self._producers.pop(name)
-            if failures:
+            if failures and not self._is_fenced(error.__cause__):
                 raise StorageError(f"{self._text} did not take a message: {failures[0]}") from error
             raise
         return True
@@ -237,14 +274,20 @@ class KafkaLink:
                     on_delivery=landed,
                 )  # fmt: skip
             except BufferError:
-                producer.poll(0.1)
+                self._asked(producer.poll, 0.1)
             except self._kafka.KafkaException as error:
-                raise StorageError(
-                    f"{self._text}, topic {topic!r}: {error.args[0].str()}"
-                ) from error
+                kind = Unavailable if self._is_fenced(error) else StorageError
+                raise kind(f"{self._text}, topic {topic!r}: {error.args[0].str()}") from error
             else:
-                producer.poll(0)
+                self._asked(producer.poll, 0)
                 return
+
+    def _is_fenced(self, error: BaseException | None) -> bool:
+        """Whether a producer is of no use any more, since a newer run has its name."""
+        if not isinstance(error, self._kafka.KafkaException):
+            return False
+        told = error.args[0]
+        return bool(told.fatal()) or told.code() == self._kafka.KafkaError._FATAL  # noqa: SLF001
 
     def _producer(self, name: str) -> Any:
         """A producer of transactions, which fences an older run's."""
@@ -280,6 +323,12 @@ class KafkaLink:
                 if told.name() not in MOVING or time.monotonic() > ends:
                     raise Unavailable(f"{self._text} does not answer: {told.str()}") from error
             time.sleep(MOVING_S)
+
+
+def _name_of(error: Unavailable) -> str:
+    """What Kafka calls an error."""
+    cause = error.__cause__
+    return str(cause.args[0].name()) if cause is not None else ""
 
 
 def is_out(known: Noted, ends: Offsets, note: str) -> bool:

@@ -73,7 +73,7 @@ def replay(
         # Before asking how far it is: another replay gets no further, and what the last one left
         # can be read.
         link.claim(name)
-        held = link.ends(pipeline.quarantine)
+        held = link.settled(pipeline.quarantine)  # with what a run that has just ended refused
         done = link.committed(pipeline.quarantine)
         starts = {at: max(low, done.get(at, low)) for at, (low, _) in held.items()}
         while sent + left < limit:

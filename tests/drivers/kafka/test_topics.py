@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -9,7 +11,7 @@ from penstock.drivers.kafka.topics import WEEK_S, config_of, kept_policy, policy
 from penstock.vocabulary.errors import PositionNotHeld
 from penstock.vocabulary.policy import TopicPolicy
 from tests.contracts.suites.world import several, unique
-from tests.drivers.kafka.rig import client_of, run
+from tests.drivers.kafka.rig import carrier_of, client_of, run
 from tests.servers.kafka import Cluster
 
 
@@ -48,6 +50,34 @@ def test_a_topic_is_made_twice_and_changed(kafka_server: Cluster) -> None:
             await client.alter_topic(topic, max_age_s=60, max_bytes=None)
             told = (await client.describe_topic(topic))["policy"]
             assert told == {"max_age_s": 60.0}
+
+    run(scenario())
+
+
+def test_a_change_is_told_by_the_brokers_before_it_is_confirmed(
+    kafka_server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka confirms it when its controller knows: here the broker asked knows a while later."""
+    topic = unique("late")
+
+    async def scenario() -> None:
+        carrier = await carrier_of(kafka_server)
+        try:
+            await carrier.put_topic(topic, 1, TopicPolicy(max_bytes=1 << 30))
+            ask, before, asked = carrier._configs, await carrier._configs([topic]), 0
+
+            async def late(listed: Iterable[str]) -> Any:
+                nonlocal asked
+                asked += 1
+                return before if asked <= 3 else await ask(listed)
+
+            monkeypatch.setattr(carrier, "_configs", late)
+            await carrier.put_topic(topic, 1, TopicPolicy(max_age_s=60))
+            row = await carrier.find_topic(topic)
+            assert row is not None
+            assert row.policy == TopicPolicy(max_age_s=60)
+        finally:
+            await carrier.close()
 
     run(scenario())
 

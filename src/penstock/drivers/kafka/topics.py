@@ -223,19 +223,21 @@ class Topics(Looking):
         if there is None:
             await self.make_topic(topic, partitions, self.link.settings.shape.copies, policy)
             return
+        wanted = config_of(policy)
         entries = [
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-            for key, value in config_of(policy).items()
+            for key, value in wanted.items()
         ]
         entries += [
             ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE)
-            for key in ("retention.ms", "retention.bytes", "cleanup.policy")
-            if key not in config_of(policy)
+            for key in _POLICY_KEYS
+            if key not in wanted
         ]
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
         for future in self.link.admin.incremental_alter_configs([resource]).values():
             await self.link.ask(future)
-        self._note_cleanup(name, config_of(policy))
+        await self._until_set(name, wanted)
+        self._note_cleanup(name, wanted)
         if partitions > there:
             for future in self.link.admin.create_partitions(
                 [NewPartitions(name, partitions)]
@@ -284,6 +286,17 @@ class Topics(Looking):
         """Returns when the brokers say what was asked for."""
         ends = self.link.loop.time() + SEEN_S
         while (await self._counts([name])).get(name) != partitions:
+            if self.link.loop.time() > ends:
+                return
+            await asyncio.sleep(0.02)
+
+    async def _until_set(self, name: str, wanted: Mapping[str, str]) -> None:
+        """Returns when the brokers tell these settings: the controller confirms them before."""
+        ends = self.link.loop.time() + SEEN_S
+        while True:
+            _, own = (await self._configs([name])).get(name, ({}, {}))
+            if {key: own[key] for key in _POLICY_KEYS if key in own} == wanted:
+                return
             if self.link.loop.time() > ends:
                 return
             await asyncio.sleep(0.02)
@@ -433,6 +446,7 @@ class Topics(Looking):
         }
 
 
+_POLICY_KEYS: Final = ("retention.ms", "retention.bytes", "cleanup.policy")
 _OWN_SOURCE: Final = 1
 """Of a setting: it was given to this topic."""
 

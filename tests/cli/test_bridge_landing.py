@@ -57,7 +57,9 @@ def test_what_is_published_while_the_bridge_is_away_lands_too(source: str, tmp_p
 
             wait(is_there, "the bridge subscribed")
             client.publish_many(topic, bodies[: COUNT // 2])
-            wait(lambda: len(landed(landing, topic)) > COUNT // 4, "messages landed")
+            # What a killed consumer held, Pub/Sub gives to the next one after a whole lease.
+            enough = COUNT // 4 if source.startswith("mqtt") else COUNT // 2
+            wait(lambda: len({*landed(landing, topic)} - {b"probe"}) >= enough, "messages landed")
         finally:
             bridge.send_signal(signal.SIGKILL)
             bridge.communicate()

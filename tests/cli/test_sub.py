@@ -71,11 +71,11 @@ def test_without_a_name_only_new_messages_are_meant(penstock: Penstock) -> None:
 
 def test_fewer_messages_than_asked_is_a_failure(penstock: Penstock) -> None:
     penstock("pub", "t", "one")
-    answer = penstock("sub", "t", "--subscription", "s", "--count", "2", "--timeout", "3", "--json")
+    answer = penstock("sub", "t", "--subscription", "s", "--count", "2", "--timeout", "5", "--json")
     assert answer.code == 1
     assert answer.error() == {
         "code": "timeout",
-        "text": "1 message of 2 came before 3 s without one",
+        "text": "1 message of 2 came before 5 s without one",
     }
 
 

@@ -17,6 +17,7 @@ from tests.contracts.test_foreign_crash import RESUME_S
 from tests.contracts.test_kafka_cluster import PatientLoad
 from tests.servers.fixtures import available
 from tests.servers.kafka import Cluster
+from tests.standstill import noticed
 
 ORDERED = 400
 
@@ -34,22 +35,25 @@ def own(tmp_path: Path) -> Iterator[Cluster]:
 class OrderedPublishes:
     """Publishes of one key, many under way at once: none overtakes another, none comes twice."""
 
-    def __init__(self, client: penstock.Client, topic: str) -> None:
+    def __init__(self, client: penstock.Client, topic: str, load: PatientLoad) -> None:
         self._client = client
         self._topic = topic
+        self._load = load
+        self.sent = 0
         self.confirmed = 0
 
     async def run(self) -> None:
         window: list[asyncio.Task[penstock.Receipt]] = []
-        for number in range(ORDERED):
-            send = self._client.publish(self._topic, str(number), key="one")
+        while self.sent < ORDERED or self._load.goes_on:
+            send = self._client.publish(self._topic, str(self.sent), key="one")
+            self.sent += 1
             window.append(asyncio.create_task(send))
             if len(window) == 40:
                 await window.pop(0)
                 self.confirmed += 1
             await asyncio.sleep(0.005)
         await asyncio.gather(*window)
-        self.confirmed = ORDERED
+        self.confirmed = self.sent
 
 
 def test_a_node_killed_under_load_loses_nothing_it_confirmed(own: Cluster) -> None:
@@ -57,12 +61,13 @@ def test_a_node_killed_under_load_loses_nothing_it_confirmed(own: Cluster) -> No
     load = PatientLoad(url, unique("load"), 2_500)
     node = own.nodes[0]
 
-    async def scenario() -> tuple[float, list[str]]:
+    async def scenario() -> tuple[float, int, list[str]]:
         async with penstock.connect(url) as sender, penstock.connect(url) as taker:
             receipt = await sender.publish(load.topic, b"-1")
             assert receipt.durability is Durability.WRITTEN
             await sender.create_subscription(load.topic, "work", start="latest")
-            ordered = OrderedPublishes(sender, unique("ordered"))
+            ordered = OrderedPublishes(sender, unique("ordered"), load)
+            load.goes_on = True
             consuming = asyncio.create_task(load.consume(taker))
             publishing = asyncio.create_task(load.publish(sender))
 
@@ -79,25 +84,27 @@ def test_a_node_killed_under_load_loses_nothing_it_confirmed(own: Cluster) -> No
 
             await until(is_running, "the load")
             node.kill()
-            assert ordered.confirmed < ORDERED
+            assert ordered.confirmed < ordered.sent
+            load.goes_on = False
             await asyncio.to_thread(node.start)
             started = time.monotonic()
             listing = asyncio.create_task(sender.subscriptions(load.topic))
-            while load.newest < started and not consuming.done():
-                await asyncio.sleep(0.01)
-                assert time.monotonic() - started < PATIENCE_S, "the consumer did not resume"
-            resumed = load.newest - started
+            with noticed() as standstill:
+                while load.newest < started and not consuming.done():
+                    await asyncio.sleep(0.01)
+                    assert time.monotonic() - started < PATIENCE_S, "the consumer did not resume"
+            resumed = load.newest - started - standstill.seconds
             await asyncio.wait_for(asyncio.gather(publishing, ordering, consuming), 90)
             assert [row["subscription"] for row in await listing] == ["work"], (
                 "while groups are loaded"
             )
-            found = await sender.peek(ordered._topic, 2 * ORDERED)
-            return resumed, [(message.body or b"").decode() for message in found]
+            found = await sender.peek(ordered._topic, 2 * ordered.sent)
+            return resumed, ordered.sent, [(message.body or b"").decode() for message in found]
 
-    resumed, found = asyncio.run(scenario())
+    resumed, sent, found = asyncio.run(scenario())
     lost = load.confirmed - load.received.keys()
     assert not lost, f"{len(lost)} confirmed messages are lost"
     assert resumed < RESUME_S
     assert not load.received.keys() - load.confirmed
     assert len(load.confirmed) == load.total
-    assert found == [str(number) for number in range(ORDERED)]
+    assert found == [str(number) for number in range(sent)]

@@ -159,7 +159,7 @@ class TestPubSub(DriverSuite):
                 assert {m.key for m in held} == {"k0", "k1"}
                 await nothing(two)
                 nacked = next(m for m in held if m.key == "k0")
-                nacked.nack(delay_s=4.0)
+                nacked.nack(delay_s=8.0)
                 rest = next(m for m in held if m.key == "k1")
                 while len(got["k1"]) < 3:
                     got["k1"].append(rest.body or b"")

@@ -1,4 +1,5 @@
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -23,11 +24,17 @@ async def echo(request: Request) -> Answer:
 def talk(
     steps: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Any]],
     handler: Callable[[Request], Awaitable[Answer]] = echo,
+    *,
+    begun: bytes = b"",
 ) -> Any:
+    """Steps on a connection; what is begun lies there before the server takes it."""
+
     async def main() -> Any:
         server = HttpServer(handler)
         port = await server.start("127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        opened = socket.create_connection(("127.0.0.1", port))
+        opened.sendall(begun)
+        reader, writer = await asyncio.open_connection(sock=opened)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 return await steps(reader, writer)
@@ -146,7 +153,11 @@ def test_a_client_that_offers_another_protocol_is_answered_in_this_one(is_apart:
     talk(steps)
 
 
-def test_who_is_refused_may_finish_sending_and_then_reads_why() -> None:
+def test_who_is_refused_may_finish_sending_and_then_reads_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "LINGER_S", PATIENCE_S)
+
     async def steps(reader: Any, writer: Any) -> None:
         writer.write(get(b"/", b"Content-Length: 40000000\r\n", b"POST"))
         for _ in range(40):
@@ -207,12 +218,12 @@ def test_a_slow_request_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "REQUEST_S", 0.1)
 
     async def steps(reader: Any, writer: Any) -> None:
-        assert (await ask(reader, writer, b"GET /slow HTTP/1.1\r\nHost"))[0] == 408
+        assert (await answer(reader))[0] == 408
 
     async def silent(reader: Any, writer: Any) -> None:
         assert await reader.read() == b""
 
-    talk(steps)
+    talk(steps, begun=b"GET /slow HTTP/1.1\r\nHost")
     talk(silent)
 
 

@@ -10,10 +10,11 @@ import pytest
 from penstock.cli.bench.servers import Server
 from penstock.client.client import Client, connect
 from penstock.gateway.service import Gateway
+from penstock.pipeline.datasets import features as views
 from penstock.pipeline.datasets.features import TOPIC, FeatureView
 from penstock.vocabulary.errors import UnknownTopic
 from penstock.vocabulary.policy import Retry
-from tests.contracts.suites.world import until
+from tests.contracts.suites.world import PATIENCE_S, until
 from tests.gateway.test_samples import DATA
 from tests.gateway.test_service import send
 from tests.servers.kafka import Cluster
@@ -116,7 +117,9 @@ def test_features_are_kept_by_the_broker_and_followed(url: str) -> None:
     asyncio.run(steps())
 
 
-def test_mqtt_retains_the_features(mosquitto: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_mqtt_retains_the_features(
+    mosquitto: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = f"mqtt://{mosquitto.address}"
 
     async def steps() -> None:
@@ -126,6 +129,7 @@ def test_mqtt_retains_the_features(mosquitto: Server, caplog: pytest.LogCaptureF
             assert (await post(one))[0] == 200
             assert await features(one, "?operational=x") == ["x"]
             await until(lambda: has(other, "x"), "the change")
+        monkeypatch.setattr(views, "RETAINED_S", PATIENCE_S)  # there is one, so that it comes
         async with Gateway(url, port=0) as later:
             assert await features(later) == ["x"]
 

@@ -58,8 +58,22 @@ def _order(port: int, protocol: str) -> Order:
     return Order(**ports, many=3, seconds=1.0)
 
 
+class Longer:
+    """asyncio, whose pauses are longer than a machine stands still."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def wait(self, tasks: list[Any], *, timeout: float) -> Any:  # noqa: ASYNC109
+        return await asyncio.wait(tasks, timeout=timeout * 60)
+
+
 @pytest.mark.parametrize("protocol", ["frames", "lines", "http"])
-def test_slow_sends_its_first_byte_and_waits(protocol: str) -> None:
+def test_slow_sends_its_first_byte_and_waits(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offenders, "asyncio", Longer())
+
     def use(port: int) -> Coroutine[Any, Any, None]:
         return offenders.slow(Gang(_order(port, protocol)), port, 0)
 

@@ -36,7 +36,7 @@ def test_every_promise_is_kept_after_a_kill(tmp_path: Path) -> None:
 
 def test_a_broken_promise_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crash, "QUIET_S", 0.1)
-    monkeypatch.setattr(crash, "PATIENCE_S", 2.0)
+    monkeypatch.setattr(crash, "PATIENCE_S", 5.0)
 
     async def look() -> Found:
         async with library.connect("memory:") as client:

@@ -64,7 +64,7 @@ class DeadLetterSuite:
         async with world.client() as client:
             await client.publish(topic, b"x")
             retry = Retry(first_s=0.05, max_s=0.1, max_attempts=2)
-            options: dict[str, Any] = {"retry": retry, "lease_s": 2, "credit": 1}
+            options: dict[str, Any] = {"retry": retry, "lease_s": 4, "credit": 1}
             async with client.subscribe(topic, "billing", **options) as deliveries:
                 assert (await first(deliveries)).attempt == 1
                 assert (await first(deliveries)).attempt == 2

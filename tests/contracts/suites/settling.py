@@ -62,12 +62,12 @@ class SettlingSuite:
     async def test_a_nack_may_wait_longer_than_the_lease(self, world: World, topic: str) -> None:
         async with world.client() as client:
             await client.publish(topic, b"x")
-            async with client.subscribe(topic, "billing", lease_s=2) as deliveries:
+            async with client.subscribe(topic, "billing", lease_s=5) as deliveries:
                 message = await first(deliveries)
                 sent = time.monotonic()
-                message.nack(delay_s=3)
+                message.nack(delay_s=6)
                 again = await first(deliveries)
-                assert time.monotonic() - sent > 2.8
+                assert time.monotonic() - sent > 5.8
                 assert again.attempt == 2
                 again.ack()
 
@@ -98,7 +98,7 @@ class SettlingSuite:
             return
         async with world.client() as client, Elsewhere(world) as other:
             await client.publish(topic, b"x")
-            one = await other.subscribe(topic, "billing", lease_s=2, credit=1)
+            one = await other.subscribe(topic, "billing", lease_s=4, credit=1)
             assert (await other.last(first(one))).attempt == 1
             async with client.subscribe(topic, "billing", credit=1) as two:
                 again = await first(two)
@@ -117,11 +117,11 @@ class SettlingSuite:
             return
         async with world.client() as client, world.client() as other:
             await client.publish(topic, b"x")
-            async with client.subscribe(topic, "billing", lease_s=2, credit=1) as one:
+            async with client.subscribe(topic, "billing", lease_s=6, credit=1) as one:
                 message = await first(one)
                 message.extend(30)
                 async with other.subscribe(topic, "billing", credit=1) as two:
-                    assert await two.receive(timeout_s=4) is None
+                    assert await two.receive(timeout_s=8) is None
                     message.ack()
                     await one.flush()
                     await nothing(two)
@@ -130,9 +130,9 @@ class SettlingSuite:
     async def test_what_waits_in_the_client_keeps_its_lease(self, world: World, topic: str) -> None:
         async with world.client() as client:
             await client.publish_many(topic, [b"0", b"1", b"2"])
-            async with client.subscribe(topic, "billing", lease_s=4) as deliveries:
+            async with client.subscribe(topic, "billing", lease_s=6) as deliveries:
                 (await first(deliveries)).ack()
-                await asyncio.sleep(6)
+                await asyncio.sleep(8)
                 for message in await several(deliveries, 2):
                     assert message.attempt == 1
                     message.ack()
@@ -181,7 +181,7 @@ class SettlingSuite:
             return
         async with world.client() as client, Elsewhere(world) as other:
             await client.publish(topic, b"x")
-            one = await other.subscribe(topic, "billing", lease_s=2, credit=1)
+            one = await other.subscribe(topic, "billing", lease_s=4, credit=1)
             late = await other.last(first(one))
             async with client.subscribe(topic, "billing", credit=1) as two:
                 again = await first(two)

@@ -126,7 +126,7 @@ class SpecialSuite:
             return
         async with world.client() as client, Elsewhere(world) as other:
             await client.publish(topic, b"1")
-            one = await other.subscribe(topic, "convert", qos=2, lease_s=2, credit=1)
+            one = await other.subscribe(topic, "convert", qos=2, lease_s=4, credit=1)
             late = await other.last(first(one))
             async with client.subscribe(topic, "convert", qos=2, credit=1) as two:
                 again = await first(two)

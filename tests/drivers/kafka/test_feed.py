@@ -3,8 +3,10 @@
 import asyncio
 import subprocess
 import sys
+from contextlib import suppress
 
 import penstock
+from penstock.vocabulary.errors import AckRefused
 from tests.contracts.suites.world import PATIENCE_S, first, nothing, several, unique, until
 from tests.drivers.kafka.rig import client_of, run, url_of
 from tests.servers.kafka import Cluster
@@ -61,13 +63,14 @@ def test_partitions_move_without_doing_work_twice(kafka_server: Cluster) -> None
     done: list[str] = []
 
     async def work(client: penstock.Client, stop: asyncio.Event) -> None:
-        async with client.subscribe(topic, "work") as deliveries:
-            while not stop.is_set():
-                message = await deliveries.receive(timeout_s=0.1)
-                if message is not None:
-                    await asyncio.sleep(0.002)
-                    done.append((message.body or b"").decode())
-                    message.ack()
+        with suppress(AckRefused):  # what was in hand too long comes again, and is counted
+            async with client.subscribe(topic, "work") as deliveries:
+                while not stop.is_set():
+                    message = await deliveries.receive(timeout_s=0.1)
+                    if message is not None:
+                        await asyncio.sleep(0.002)
+                        done.append((message.body or b"").decode())
+                        message.ack()
 
     async def scenario() -> None:
         stop = asyncio.Event()

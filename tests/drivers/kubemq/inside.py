@@ -100,7 +100,7 @@ class TestKubeMq(DriverSuite):
     ) -> None:
         async with world.client() as client:
             await client.publish(topic, b"x")
-            async with client.subscribe(topic, "billing", lease_s=2, credit=1) as deliveries:
+            async with client.subscribe(topic, "billing", lease_s=5, credit=1) as deliveries:
                 late = await first(deliveries)
                 again = await first(deliveries)
                 assert (late.attempt, again.attempt) == (1, 2)

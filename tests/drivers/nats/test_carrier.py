@@ -207,7 +207,7 @@ def test_a_server_without_jetstream_is_named(
 
     with starting(lambda: make) as server, pytest.raises(kind, match=said):
         # Final at once, although there were time to try; a cluster is given its time.
-        asyncio.run(_open(f"nats://{server.address}?connect_s={1 if kind is Unavailable else 30}"))
+        asyncio.run(_open(f"nats://{server.address}?connect_s={5 if kind is Unavailable else 30}"))
 
 
 def test_a_path_is_refused_before_anything_is_connected() -> None:

@@ -12,6 +12,7 @@ import penstock
 from penstock.cli.bench import servers
 from penstock.cli.bench.servers import Server
 from penstock.drivers.mqtt import slots
+from penstock.drivers.mqtt.feed import MqttFeed
 from penstock.drivers.mqtt.topics import client_id
 from penstock.vocabulary.errors import (
     AccessRefused,
@@ -151,6 +152,30 @@ def test_messages_of_other_programs_are_delivered(mosquitto: Server) -> None:
             assert (one.topic, one.json(), one.headers) == (f"{topic}/plain", 17, {})
             assert (two.topic, two.body) == (f"{topic}/raw", b"\xff")
             assert one.id != two.id
+
+    asyncio.run(scenario())
+
+
+def test_who_comes_back_to_a_pattern_gets_its_place_however_slowly_it_was_left(
+    mosquitto: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, close = unique("slow"), MqttFeed.close
+
+    async def slowly(feed: MqttFeed) -> None:
+        await asyncio.sleep(0.3)
+        await close(feed)
+
+    monkeypatch.setattr(MqttFeed, "close", slowly)
+
+    async def scenario() -> None:
+        async with penstock.connect(f"mqtt://{mosquitto.address}") as client:
+            async with client.subscribe(f"{topic}/+", "s", retry=ENDLESS):
+                pass  # its session is there from now on
+            await client.publish(f"{topic}/1", b"x")
+            async with client.subscribe(f"{topic}/+", "s", retry=ENDLESS) as deliveries:
+                message = await first(deliveries)
+                assert message.body == b"x"
+                message.ack()
 
     asyncio.run(scenario())
 

@@ -73,6 +73,7 @@ class ForeignDriver:
         self._expired: Counter[tuple[str, str | None]] = Counter()
         """By topic and subscription: what consumers that are gone did not deliver in time."""
         self._followings: dict[ForeignFollowing, None] = {}
+        self._natives: list[NativeFollowing] = []
         self._is_closed = False
 
     @property
@@ -184,8 +185,11 @@ class ForeignDriver:
 
     async def _follow_natively(self, wish: Wish, follower: Follower) -> Following:
         seat = await self._seat_of(wish)
+        for each in list(self._natives):
+            await each.until_over()  # its place at the broker may be the one that is wanted now
         feed = await self._carrier.open_feed(seat)
         native = NativeFollowing(wish, seat, feed, follower, self.seated, self._loop)
+        self._natives = [each for each in self._natives if not each.is_over] + [native]
         native.start()
         return native
 

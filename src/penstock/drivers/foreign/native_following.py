@@ -61,6 +61,17 @@ class NativeFollowing:
         if not self._topics:
             self._ending = self._loop.create_task(self.feed.close())
 
+    @property
+    def is_over(self) -> bool:
+        """True when it was left and its feed is closed."""
+        is_closing = self._ending is not None and not self._ending.done()
+        return self._has_left and not self._topics and not is_closing
+
+    async def until_over(self) -> None:
+        """Returns when the feed of one that was left before any topic joined is closed."""
+        if self._ending is not None:
+            await asyncio.wait([self._ending])
+
     async def _share_out(self) -> None:
         pause = PAUSE_S_FIRST
         while True:

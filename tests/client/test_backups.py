@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import penstock
 from penstock.journal.restoring import restore
+from penstock.server.places import Place
 from penstock.vocabulary.errors import InvalidArgument, StorageError, Unavailable
 from tests.cli.served import ServeProcess
 
@@ -122,8 +124,9 @@ def test_a_kill_leaves_nothing_that_looks_like_a_backup(tmp_path: Path, name: st
 
 
 def test_over_the_network_while_the_server_is_killed_and_started_again(tmp_path: Path) -> None:
-    with ServeProcess(tmp_path).wait_ready() as first:
-        port = first.address("frames").rpartition(":")[2]
+    place = Place.keep("127.0.0.1", 0, "frames", "--port")  # nobody takes it between the two
+    port = str(place.port)
+    with closing(place.keeper), ServeProcess(tmp_path, "--port", port).wait_ready() as first:
         replaced: list[ServeProcess] = []
 
         def kill(done: int, total: int) -> None:

@@ -100,14 +100,17 @@ def test_push_in_threads_keeps_a_key_busy_until_the_thread_is_done() -> None:
             ended: list[str] = []
             guard = threading.Lock()
 
-            @client.on_message("t", "s", concurrency=4, credit=100, handler_timeout_s=2, **KEYED)
+            @client.on_message("t", "s", concurrency=4, credit=100, handler_timeout_s=4, **KEYED)
             def handle(body: str, message: ReceivedMessage) -> None:
                 with guard:
                     if body[0] in running:
                         twice.append(body)
                     running.append(body[0])
                 if body == "a1" and message.attempt == 1:
-                    time.sleep(3)  # nacked after 2 s, while this still runs
+                    ends = time.monotonic() + PATIENCE_S
+                    while not message.is_settled and time.monotonic() < ends:
+                        time.sleep(0.02)  # nacked after 4 s, while this still runs
+                    time.sleep(0.5)
                 with guard:
                     running.remove(body[0])
                     ended.append(body)

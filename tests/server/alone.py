@@ -2,7 +2,8 @@
 
 It reads words from its standard input: `start` forks a child that serves and says `ready PORT`,
 `kill` ends it with SIGKILL and says `killed`. When the input ends, so does everything. A fork of a
-process that has everything imported takes milliseconds; so many deaths fit into a test.
+process that has everything imported takes milliseconds; so many deaths fit into a test. Port 0
+means any free one, and the same for all servers: nobody takes it while there is none.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ import uvloop
 from penstock.broker.broker import Broker
 from penstock.journal.disk import FolderDisk
 from penstock.server.frames import FramesListener
+from penstock.server.places import Place
 
 
 async def serve(folder: Path, port: int, reattach_s: float) -> None:
@@ -30,7 +32,8 @@ async def serve(folder: Path, port: int, reattach_s: float) -> None:
 
 def main() -> None:
     """The parent of all servers."""
-    folder, port, reattach_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    folder, reattach_s = Path(sys.argv[1]), float(sys.argv[3])
+    place = Place.keep("127.0.0.1", int(sys.argv[2]), "frames", "the second word")
     child = 0
     for line in sys.stdin:
         word = line.strip()
@@ -39,11 +42,9 @@ def main() -> None:
             if child == 0:
                 os.close(0)
                 try:
-                    uvloop.run(serve(folder, port, reattach_s))
+                    uvloop.run(serve(folder, place.port, reattach_s))
                 finally:
                     os._exit(1)
-        elif word.startswith("port "):
-            port = int(word[5:])
         elif word == "kill" and child:
             _end(child)
             child = 0

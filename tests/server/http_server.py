@@ -16,6 +16,8 @@ from penstock.journal.memory import MemoryDisk
 from penstock.server.http import HttpListener, HttpSettings
 
 PATIENCE_S = 30
+PATIENT = HttpSettings(head_s=60, write_s=60, idle_s=60)
+"""Only what a test is about ends soon, so that a busy machine ends nothing else."""
 BASE = "/v1/topics/t"
 PLACE = BASE + "/subscriptions/s"
 
@@ -141,7 +143,7 @@ def serving(
     thread.start()
 
     async def start() -> HttpListener:
-        listener = HttpListener(own, "127.0.0.1", 0, settings, **more)
+        listener = HttpListener(own, "127.0.0.1", 0, settings or PATIENT, **more)
         await listener.start()
         return listener
 

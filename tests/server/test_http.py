@@ -66,9 +66,10 @@ def test_draining_answers_what_is_asked_and_ends_the_connection(server: Server) 
         plain.sendall(
             b"POST /v1/topics/t/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhel"
         )
-        time.sleep(0.05)
+        (connection,) = server.listener.connections
+        wait_for(lambda: connection.body_since)
         server.loop.call_soon_threadsafe(server.listener.drain)
-        time.sleep(0.05)
+        wait_for(lambda: server.listener.is_draining)
         plain.sendall(b"lo")
         answers = read_answers(plain, 2)
     assert [(answer.status, answer.headers["connection"]) for answer in answers] == [(200, "close")]

@@ -146,10 +146,11 @@ def test_many_messages_of_which_some_are_known(server: Server) -> None:
     assert said["ranges"] == [{"partition": 0, "first": 1, "last": 4}]
 
 
-def test_a_broker_that_refuses_says_so_for_one_and_for_many(server: Server) -> None:
-    broker: Any = server.broker
-    broker._is_full = True
-    broker.engine.is_blocked = True
+def test_a_broker_that_refuses_says_so_for_one_and_for_many(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.broker.journal.disk, "free_bytes", lambda: 0)
+    server.broker.check_space()
     for body, headers in ((b"x", {}), (b'{"body":"x"}', LINES)):
         answer = server.post(f"{BASE}/messages", body, **headers)
         assert (answer.status, answer.json()["code"]) == (507, "disk-full")

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from penstock.server.http import HttpSettings
-from tests.server.http_server import PLACE, serving
+from tests.server.http_server import PATIENT, PLACE, serving
 from tests.tally import Tally
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ LEFT_OUT = "positive_data_acceptance,negative_data_rejection"
 
 
 def run(examples: int, max_s: int, folder: Path) -> subprocess.CompletedProcess[bytes]:
-    with serving(settings=HttpSettings(pull_wait_s_max=0.02)) as server:
+    with serving(settings=replace(PATIENT, pull_wait_s_max=0.02)) as server:
         server.put(PLACE.replace("topics/t/", "topics/orders/").replace("/s", "/billing"))
         command = [
             sys.executable, "-m", "schemathesis.cli", "run",

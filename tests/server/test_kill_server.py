@@ -47,9 +47,7 @@ class Server:
         self._say("start")
         answer = self._hear()
         assert answer.startswith("ready "), answer
-        if not self.port:
-            self.port = int(answer.split()[1])
-            self._say(f"port {self.port}")
+        self.port = int(answer.split()[1])
 
     def kill(self) -> None:
         self._say("kill")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from penstock.batch import encode_many
 from penstock.broker.broker import Broker
 from penstock.broker.mailbox import DIRECT, Pending
+from penstock.journal.memory import MemoryDisk
 from penstock.server.lines_settings import LinesSettings
 from penstock.vocabulary.message import Message
 from penstock.vocabulary.policy import SubscriptionPolicy, TopicPolicy
+from tests.broker.rig import ManualClock
 from tests.server.lines_rig import Talker, listening, run
 
 
@@ -126,8 +129,11 @@ def test_an_event_replaces_the_waiting_one_with_its_id() -> None:
 
 
 def test_a_nack_brings_the_event_again_and_others_go_on_meanwhile() -> None:
+    clock = ManualClock()
+    broker = Broker.open(MemoryDisk(), clock=clock)
+
     async def scenario() -> None:
-        async with listening() as listener, await Talker.connect(listener) as alice:
+        async with listening(broker) as listener, await Talker.connect(listener) as alice:
             await alice.pub("t", "old")
             await alice.sub("t")
             await alice.pub("t", "1", 9)
@@ -137,10 +143,12 @@ def test_a_nack_brings_the_event_again_and_others_go_on_meanwhile() -> None:
             assert (await alice.event())["id"] == "2"
             assert await alice.ask("ack t 1") == "error: event with id 1 does not exist"
             assert await alice.ask("ack t 2") == "ok 2"
+            clock.advance(1)
             assert (await alice.event())["id"] == "1"
             assert await alice.ask("ack t 1") == "ok 1"
 
-    run(scenario)
+    with closing(broker):
+        run(scenario)
 
 
 def test_credit_lets_several_events_fly_and_any_of_them_be_acked() -> None:

@@ -16,7 +16,7 @@ from penstock.server import lines, lines_connection
 from penstock.server.lines_settings import LinesSettings
 from penstock.vocabulary import limits
 from penstock.vocabulary.policy import TopicPolicy
-from tests.server.lines_rig import Talker, listening, run, until
+from tests.server.lines_rig import PATIENCE_S, Talker, listening, run, until
 
 BAD = [
     (b"frob", "error: unknown command: frob"),
@@ -335,6 +335,7 @@ def test_a_line_that_does_not_end_ends_the_connection(
             await Talker.connect(listener, "patient") as patient,
             await Talker.connect(listener, "slow") as slow,
         ):
+            listener.linger_s = PATIENCE_S  # what it is told is not lost while it goes on sending
 
             async def trickle() -> None:
                 for byte in b"pub t " + b"x" * 1_000:

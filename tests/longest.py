@@ -26,4 +26,5 @@ FILES: Final = (
     "server/test_kill_server.py",
     "pipeline/test_flow.py",
     "contracts/test_desk_contract.py",
+    "cli/test_bridge_landing.py",
 )

@@ -57,14 +57,14 @@ def test_what_is_published_while_the_bridge_is_away_lands_too(source: str, tmp_p
 
             wait(is_there, "the bridge subscribed")
             client.publish_many(topic, bodies[: COUNT // 2])
-            # What a killed consumer held, Pub/Sub gives to the next one after a whole lease.
-            enough = COUNT // 4 if source.startswith("mqtt") else COUNT // 2
-            wait(lambda: len({*landed(landing, topic)} - {b"probe"}) >= enough, "messages landed")
+            wait(lambda: len(landed(landing, topic)) > COUNT // 4, "messages landed")
         finally:
             bridge.send_signal(signal.SIGKILL)
             bridge.communicate()
         client.publish_many(topic, bodies[COUNT // 2 :])
-    code, said = finish(start(source, landing, "--topic", topic, "--idle", "6"))
+    # What a killed consumer held, Pub/Sub gives to the next one after a whole lease.
+    idle_s = 6 if source.startswith("mqtt") else 45
+    code, said = finish(start(source, landing, "--topic", topic, "--idle", str(idle_s)))
     assert code == 0, said
     found = [body for body in asyncio.run(copied(landing, topic)) if body != b"probe"]
     assert set(found) == set(bodies)

@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from contextlib import suppress
+from typing import Any
 
 import penstock
 from penstock.vocabulary.errors import AckRefused
@@ -61,9 +61,11 @@ def test_the_messages_of_a_killed_consumer_are_taken_over(kafka_server: Cluster)
 def test_partitions_move_without_doing_work_twice(kafka_server: Cluster) -> None:
     topic, total = unique("move"), 400
     done: list[str] = []
+    refused: list[Any] = []
+    """Acks of what was in hand too long when its partition moved: it must have come again."""
 
     async def work(client: penstock.Client, stop: asyncio.Event) -> None:
-        with suppress(AckRefused):  # what was in hand too long comes again, and is counted
+        try:
             async with client.subscribe(topic, "work") as deliveries:
                 while not stop.is_set():
                     message = await deliveries.receive(timeout_s=0.1)
@@ -71,6 +73,8 @@ def test_partitions_move_without_doing_work_twice(kafka_server: Cluster) -> None
                         await asyncio.sleep(0.002)
                         done.append((message.body or b"").decode())
                         message.ack()
+        except AckRefused as error:
+            refused.extend(error.refused)
 
     async def scenario() -> None:
         stop = asyncio.Event()
@@ -100,7 +104,8 @@ def test_partitions_move_without_doing_work_twice(kafka_server: Cluster) -> None
             assert (row["waiting"], row["leased"]) == (0, 0)
 
     run(scenario())
-    assert len(done) - len(set(done)) <= 2, "only what was in hand when a partition moved"
+    repeats = len(done) - len(set(done))
+    assert len(refused) <= repeats <= 2, "only what was in hand when a partition moved"
 
 
 def test_a_key_stands_still_after_a_nack(kafka_server: Cluster) -> None:
